@@ -1,0 +1,1 @@
+"""protocol/replicated3"""
