@@ -7,10 +7,15 @@ of a run does not depend on how workers interleave or where the model is cut. A 
 
 from __future__ import annotations
 
+import hmac
+import threading
+from collections.abc import Mapping
 from typing import Protocol
 
 import torch
 
+from mpcpipe.random.prg import GENERATORS
+from mpcpipe.ring.ops import words
 from mpcpipe.ring.ring import Ring
 
 Holders = tuple[int, ...]
@@ -26,3 +31,59 @@ class Tape(Protocol):
     def planes(self, holders: Holders, label: str, count: int, n: int) -> torch.Tensor:
         """`count` rows of n uniform bits, packed: int64 (count, words(n)). Bits past n of a row are unspecified."""
         ...
+
+
+class PrgTape:
+    """A tape whose draws are pseudo-random streams, one a label.
+
+    The stream of a label is keyed by HMAC-SHA256(the holders' key, label), so the holders of a key agree on every draw
+    without a message, and nobody else can tell it from uniform bits. `keys` must be fresh in every session
+    (`mpcpipe.random.keys`).
+
+    Security: as strong as the generator and HMAC-SHA256 as pseudo-random functions. A label used twice would give the
+    same mask twice, which is a hole; `audit=True` finds it, for the price of keeping every label.
+    """
+
+    def __init__(
+        self,
+        keys: Mapping[Holders, bytes],
+        generator: str = "aes128-ctr",
+        device: str | torch.device = "cpu",
+        audit: bool = False,
+    ) -> None:
+        if generator not in GENERATORS:
+            raise ValueError(f"there is no generator {generator!r}; there are {', '.join(sorted(GENERATORS))}")
+        self.generator = generator
+        self.device = torch.device(device)
+        self._keys = dict(keys)
+        self._key_bytes, self._fill = GENERATORS[generator]
+        self._seen: set[tuple[Holders, str]] | None = set() if audit else None
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"PrgTape({self.generator}, device={self.device}, holders={sorted(self._keys)})"
+
+    def elements(self, holders: Holders, label: str, numel: int, ring: Ring) -> torch.Tensor:
+        """`numel` uniform elements of `ring`, in its dtype and range, flat."""
+        out = torch.empty(numel, dtype=ring.dtype)
+        self._fill(self._stream_key(holders, label), out, 0)
+        return ring.wrap(out).to(self.device)
+
+    def planes(self, holders: Holders, label: str, count: int, n: int) -> torch.Tensor:
+        """`count` rows of n uniform bits, packed: int64 (count, words(n))."""
+        out = torch.empty((count, words(n)), dtype=torch.int64)
+        self._fill(self._stream_key(holders, label), out, 0)
+        return out.to(self.device)
+
+    def _stream_key(self, holders: Holders, label: str) -> bytes:
+        key = self._keys.get(holders)
+        if key is None:
+            raise ValueError(f"this party has no key shared by the parties {holders}; it has {sorted(self._keys)}")
+        if self._seen is not None:
+            with self._lock:
+                if (holders, label) in self._seen:
+                    raise ValueError(
+                        f"the label {label!r} was already drawn by the holders {holders}: a mask would be used twice"
+                    )
+                self._seen.add((holders, label))
+        return hmac.digest(key, label.encode(), "sha256")[: self._key_bytes]

@@ -1,0 +1,59 @@
+"""Pseudo-random generators: long streams of bytes from a short key, written straight into the memory of a tensor.
+
+    aes128-ctr   block i of 16 bytes is AES-128(key, i), i as a big-endian number (NIST SP 800-38A, 6.5, from counter 0)
+    chacha20     block i of 64 bytes is ChaCha20(key, nonce 0, counter i) (RFC 8439, 2.4)
+
+A stream is one string of bytes: any slice of it can be made alone, and equals the slice of the whole. It is the same on
+every machine, device and library version; elements are read from it as little-endian words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
+
+Fill = Callable[[bytes, torch.Tensor, int], None]
+
+# The keystream is what the cipher makes of zeros. One buffer for all; its size keeps it in the second-level cache.
+_ZEROS = memoryview(bytes(1 << 18))
+
+
+def _bytes_of(out: torch.Tensor) -> memoryview:
+    if out.device.type != "cpu" or not out.is_contiguous():
+        raise ValueError("a stream can only be written into a contiguous CPU tensor")
+    return out.reshape(-1).view(torch.uint8).numpy().data if out.numel() else memoryview(b"")
+
+
+def _write(cipher: CipherContext, out: torch.Tensor, skip: int) -> None:
+    if skip:
+        cipher.update(_ZEROS[:skip])
+    target = _bytes_of(out)
+    # update_into writes in place; update() would make a new bytes object of every chunk and be several times slower.
+    for start in range(0, len(target), len(_ZEROS)):
+        chunk = target[start : start + len(_ZEROS)]
+        cipher.update_into(_ZEROS[: len(chunk)], chunk)
+
+
+def fill(key: bytes, out: torch.Tensor, offset: int = 0) -> None:
+    """Fill `out` (contiguous, CPU, any dtype) with AES-128-CTR keystream from byte `offset` on. `key` has 16 bytes."""
+    if len(key) != 16:
+        raise ValueError(f"an AES-128 key has 16 bytes, not {len(key)}")
+    counter, skip = divmod(offset, 16)
+    _write(Cipher(algorithms.AES(key), modes.CTR(counter.to_bytes(16, "big"))).encryptor(), out, skip)
+
+
+def fill_chacha20(key: bytes, out: torch.Tensor, offset: int = 0) -> None:
+    """Fill `out` (contiguous, CPU, any dtype) with ChaCha20 keystream from byte `offset` on. `key` has 32 bytes."""
+    if len(key) != 32:
+        raise ValueError(f"a ChaCha20 key has 32 bytes, not {len(key)}")
+    counter, skip = divmod(offset, 64)
+    _write(Cipher(algorithms.ChaCha20(key, counter.to_bytes(16, "little")), None).encryptor(), out, skip)
+
+
+# name -> (bytes of a stream's key, how to fill a tensor)
+GENERATORS: dict[str, tuple[int, Fill]] = {
+    "aes128-ctr": (16, fill),
+    "chacha20": (32, fill_chacha20),
+}
