@@ -1,0 +1,53 @@
+"""What a secure layer is: forward, gradient of the input, gradients of the weights, each an action of its own.
+
+    forward(p, x)           -> y, saved           saved: what the gradients need; kept per micro-batch by the worker
+    input_grad(p, saved, dy)  -> dx               the way back down the chain
+    weight_grad(p, saved, dy) -> {name: grad}     needed by nobody until the update: fills gaps in a schedule
+
+A layer holds no state of a step but its parameters, so several micro-batches can be in it at once. `p` is a protocol in a scope
+of its own for (step, layer, micro-batch, direction).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+
+from mpcpipe.nn.fixed import Fixed, PartialGrad
+from mpcpipe.protocol.base import Protocol
+from mpcpipe.ring.bilinear import Shape
+
+Saved = Any
+
+
+class Layer(ABC):
+    """One secure layer.
+
+    name: unique in the model, the torch module's qualified name (`features.0`), so labels do not depend on where the model is cut.
+    parameters: secret weights by their torch name (`weight`, `bias`). buffers: other secret state (running statistics).
+    initial: the values in the clear (float tensors) from which the weights start.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.parameters: dict[str, Fixed] = {}
+        self.buffers: dict[str, Fixed] = {}
+        self.initial: dict[str, torch.Tensor] = {}
+
+    @abstractmethod
+    def output_shape(self, shape: Shape) -> Shape:
+        """Shape of the result for an input of `shape` (batch first)."""
+
+    @abstractmethod
+    async def forward(self, p: Protocol, x: Fixed, training: bool) -> tuple[Fixed, Saved]:
+        """The layer's result, and what its gradients need."""
+
+    @abstractmethod
+    async def input_grad(self, p: Protocol, saved: Saved, dy: Fixed) -> Fixed:
+        """Gradient of the loss by x, given that by y."""
+
+    async def weight_grad(self, p: Protocol, saved: Saved, dy: Fixed) -> dict[str, PartialGrad]:
+        """Gradients of the loss by each parameter, summed over the batch, not reduced yet."""
+        return {}

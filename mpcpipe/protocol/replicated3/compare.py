@@ -1,0 +1,129 @@
+"""replicated3: comparing with zero by a carry tree over packed bits.
+
+x = A + B with A = x_0 + x_1 (known to role 0) and B = x_2 (known to roles 1 and 2), both cut to m = compare_bits bits. The
+sign bit is A_{m-1} ^ B_{m-1} ^ carry of the lower m-1 bits. Bits are sliced: plane j holds bit j of every element, so a level
+of the tree is a few word operations on whole planes, and sends exactly the planes that it has.
+
+Source: the generate/propagate tree is Kogge and Stone's idea in the halving form of ABY3 (Mohassel and Rindal, CCS 2018, 5.3);
+the first product by two messages instead of three, from who knows what, is docs/protocols.md, "Sign".
+"""
+
+from __future__ import annotations
+
+from abc import ABC
+
+import torch
+
+from mpcpipe.link.base import Part
+from mpcpipe.protocol.base import Bits, Share
+from mpcpipe.protocol.replicated3.roles import Chunks, Roles
+from mpcpipe.protocol.rounds import Round
+from mpcpipe.ring import ops
+
+
+class Compare(Roles, ABC):
+    """nonnegative. Bits are (2, words): party p's XOR shares (b_p, b_{p+1}), chunk after chunk."""
+
+    async def nonnegative(self, x: Share) -> Bits:
+        """1 where x >= 0.
+
+        Security: role 2 sees A masked by a stream; the parts of the first product and of every level are masked by streams that
+        their receiver does not know.
+        Cost: 2 + ceil(log2(m-1)) rounds; about (m/3 + 2m/3 + 2m) bits a party and element: 11 bytes for m = 32.
+        """
+        label = self.label("nonnegative")
+        flat = x.reshape(2, -1)
+        chunks = self.chunks(flat.shape[1])
+        generate, propagate, sign = await self._first_level(flat, chunks, label)
+        carry = await self._tree(generate, propagate, chunks, label)
+        return Bits(sign ^ carry if carry is not None else sign, tuple(x.shape[1:]))
+
+    async def _first_level(
+        self, flat: torch.Tensor, chunks: Chunks, label: str
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Shares of A & B and A ^ B of the lower m-1 planes (2, m-1, words), and of the flipped top plane of A ^ B.
+
+            role 0: t0 = A ^ t1 ──> role 2         role 1: t1 & B ^ s1 ──> role 2         role 2: t0 & B ^ s0 ──> role 1
+        """
+        m = self.compare_bits
+        low = m - 1
+        c0, c1, c2 = chunks.slices
+        w0, w1, w2 = (section.stop - section.start for section in chunks.words)
+        n0, n1, n2 = (chunks.numel(role) for role in range(3))
+        a = ops.bit_planes(flat[0, c0] + flat[1, c0], m)
+        b1 = ops.bit_planes(flat[1, c1], m)
+        b2 = ops.bit_planes(flat[0, c2], m)
+        for b in (b1, b2):
+            torch.bitwise_not(b[low], out=b[low])  # the sign bit flipped: 1 means x >= 0
+
+        t1_of0 = self.tape.planes(self.with_next(), f"{label}/t", m, n0)
+        t1_of1 = self.tape.planes(self.with_prev(), f"{label}/t", m, n1)
+        s1_of0 = self.tape.planes(self.with_next(), f"{label}/s1", low, n0)
+        s1_of1 = self.tape.planes(self.with_prev(), f"{label}/s1", low, n1)
+        s0_of0 = self.tape.planes(self.with_prev(), f"{label}/s0", low, n0)
+        s0_of2 = self.tape.planes(self.with_next(), f"{label}/s0", low, n2)
+
+        t0_of0 = a.bitwise_xor_(t1_of0)
+        g1 = (t1_of1[:low] & b1[:low]).bitwise_xor_(s1_of1)
+        received = await Round(
+            f"{label}/1",
+            {self.prev: [t0_of0.view(-1)], self.next: [g1.view(-1)]},
+            {self.next: [Part(torch.int64, m * w2)], self.prev: [Part(torch.int64, low * w2)]},
+        )
+        t0_of2 = received[self.next][0].view(m, w2)
+        g2 = (t0_of2[:low] & b2[:low]).bitwise_xor_(s0_of2)
+        seen_g1 = received[self.prev][0].view(low, w2)
+        received = await Round(
+            f"{label}/2", {self.prev: [g2.view(-1)]}, {self.next: [Part(torch.int64, low * w1)]}
+        )
+        s2_of1 = received[self.next][0].view(low, w1) ^ g1
+        s2_of2 = seen_g1.bitwise_xor_(g2)
+
+        sections = chunks.words
+        generate = flat.new_empty((2, low, chunks.total_words), dtype=torch.int64)
+        propagate = torch.empty_like(generate)
+        sign = generate.new_empty((2, chunks.total_words))
+        for role, g, p in (
+            (0, (s0_of0, s1_of0), (t0_of0, t1_of0)),
+            (1, (s1_of1, s2_of1), (t1_of1, b1)),
+            (2, (s2_of2, s0_of2), (b2, t0_of2)),
+        ):
+            for component in (0, 1):
+                generate[component, :, sections[role]] = g[component]
+                propagate[component, :, sections[role]] = p[component][:low]
+                sign[component, sections[role]] = p[component][low]
+        return generate, propagate, sign
+
+    async def _tree(
+        self, generate: torch.Tensor, propagate: torch.Tensor, chunks: Chunks, label: str
+    ) -> torch.Tensor | None:
+        """The carry out of all planes (2, words). Neighbours combine, (g, p) of a pair is (g1 ^ p1 g0, p1 p0)."""
+        level = 0
+        while generate.shape[1] > 1:
+            level += 1
+            odd = generate.shape[1] % 2
+            high, low = slice(1 + odd, None, 2), slice(odd, None, 2)
+            p_high = propagate[:, high]
+            pairs = p_high.shape[1]
+            kept = pairs - 1 + odd  # the lowest pair's propagate bit is never used, unless a position is left below it
+            x = torch.cat((p_high, p_high[:, pairs - kept :]), dim=1)
+            y = torch.cat((generate[:, low], propagate[:, low][:, pairs - kept :]), dim=1)
+            z = await self._and(x, y, chunks, f"{label}/level{level}")
+            combined = z[:, :pairs].bitwise_xor_(generate[:, high])
+            if odd:
+                combined = torch.cat((generate[:, :1], combined), dim=1)
+            # position 0 has no propagate bit: its place is filled by whatever is there and never read
+            filler = propagate[:, :1] if odd or not kept else z[:, pairs : pairs + 1]
+            propagate = torch.cat((filler, z[:, pairs:]), dim=1)
+            generate = combined
+        return generate[:, 0] if generate.shape[1] else None
+
+    async def _and(self, x: torch.Tensor, y: torch.Tensor, chunks: Chunks, label: str) -> torch.Tensor:
+        """AND of shares of planes (2, planes, words): the bilinear product over Z_2, resharing included."""
+        planes = x.shape[1]
+        z = (x[0] & (y[0] ^ y[1])).bitwise_xor_(x[1] & y[0])
+        bits = 64 * chunks.total_words
+        z.bitwise_xor_(self.tape.planes(self.with_next(), label, planes, bits))
+        z.bitwise_xor_(self.tape.planes(self.with_prev(), label, planes, bits))
+        received = await Round(label, {self.prev: [z.view(-1)]}, {self.next: [Part(torch.int64, z.numel())]})
+        return torch.stack((z, received[self.next][0].view(planes, -1)))

@@ -1,0 +1,130 @@
+"""replicated3: from packed bits to ring elements, and values selected by bits.
+
+A bit b_0 ^ b_1 ^ b_2 is a ^ c with a = b_0 ^ b_1 known to role 0 and c = b_2 known to roles 1 and 2. So anything linear in a
+can be finished by roles 1 and 2, once role 0 has shared it between them; they then exchange their halves.
+
+    role 0: a - t1 (and a X - u1) ──> role 2        role 1: its half - s1 ──> role 2        role 2: its half - s0 ──> role 1
+    holds (s0, s1)                                  both hold s2, the sum of what they exchanged
+"""
+
+from __future__ import annotations
+
+from abc import ABC
+from dataclasses import dataclass
+
+import torch
+
+from mpcpipe.link.base import Part
+from mpcpipe.protocol.base import Bits, Share
+from mpcpipe.protocol.replicated3.roles import Chunks, Roles
+from mpcpipe.protocol.rounds import Round
+from mpcpipe.ring import ops
+
+
+@dataclass(frozen=True)
+class Selector:
+    """A bit's halves as elements: role 0's a, role 1's t1 with c, role 2's t0 with c."""
+
+    a: torch.Tensor
+    t1: torch.Tensor
+    c1: torch.Tensor
+    t0: torch.Tensor
+    c2: torch.Tensor
+    shape: tuple[int, ...]
+
+
+def _signed(value: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+    """(1 - 2c) value, for c in {0, 1}. In place."""
+    return value.bitwise_xor_(-c).add_(c)
+
+
+class Convert(Roles, ABC):
+    """to_ring, select, select_again."""
+
+    def _halves(self, bits: Bits, chunks: Chunks) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """a (as role 0), c (as role 1), c (as role 2), as ring elements 0 and 1."""
+        w0, w1, w2 = chunks.words
+        data, dtype = bits.data, self.ring.dtype
+        return (
+            ops.unpack_bits(data[0, w0] ^ data[1, w0], chunks.numel(0), dtype),
+            ops.unpack_bits(data[1, w1], chunks.numel(1), dtype),
+            ops.unpack_bits(data[0, w2], chunks.numel(2), dtype),
+        )
+
+    async def to_ring(self, bits: Bits) -> Share:
+        """Bits as elements: a + c - 2ac.
+
+        Security: role 2 sees a masked by a stream; roles 1 and 2 see each other's half masked by a stream of theirs with role 0.
+        Cost: 2 rounds, k bits a party and element.
+        """
+        label = self.label("to_ring")
+        chunks = self.chunks(bits.numel)
+        a, c1, c2 = self._halves(bits, chunks)
+        t1_of1 = self.stream01(1, f"{label}/t", chunks.numel(1))
+        t0 = self.ring.wrap(a - self.stream01(0, f"{label}/t", chunks.numel(0)))
+        half1 = _signed(t1_of1, c1).add_(c1)
+        return await self._finish(label, chunks, [t0], half1, lambda r: _signed(r[0], c2), bits.shape)
+
+    async def select(self, bits: Bits, x: Share) -> tuple[Share, Selector]:
+        """x where the bit is 1. With X = x_0 + x_1: (1 - 2c)(a X + a x_2) + c (X + x_2).
+
+        Security: as `to_ring`. Cost: 2 rounds, 4k/3 bits a party and element. A selector costs k/3 less the next time.
+        """
+        label = self.label("select")
+        chunks = self.chunks(bits.numel)
+        a, c1, c2 = self._halves(bits, chunks)
+        t1 = self.stream01(1, f"{label}/t", chunks.numel(1))
+        t0 = self.ring.wrap(a - self.stream01(0, f"{label}/t", chunks.numel(0)))
+        partial = Selector(a, t1, c1, t0, c2, bits.shape)
+        y, t0_of2 = await self._select(label, chunks, partial, x, first=True)
+        return y, Selector(a, t1, c1, t0_of2, c2, bits.shape)
+
+    async def select_again(self, selector: Selector, x: Share) -> Share:
+        """x where the selector's bit is 1. Security: as `to_ring`. Cost: 2 rounds, k bits a party and element."""
+        chunks = self.chunks(torch.Size(selector.shape).numel())
+        return (await self._select(self.label("select"), chunks, selector, x, first=False))[0]
+
+    async def _select(
+        self, label: str, chunks: Chunks, s: Selector, x: Share, first: bool
+    ) -> tuple[Share, torch.Tensor]:
+        if tuple(x.shape[1:]) != tuple(s.shape):
+            raise ValueError(f"bits of shape {tuple(s.shape)} cannot select from a value of shape {tuple(x.shape[1:])}")
+        flat = x.reshape(2, -1)
+        r0, r1, r2 = chunks.slices
+        u0 = (flat[0, r0] + flat[1, r0]).bitwise_and_(-s.a).sub_(self.stream01(0, f"{label}/u", chunks.numel(0)))
+        u1 = self.stream01(1, f"{label}/u", chunks.numel(1))
+        x1, x2 = flat[0, r1], flat[1, r1]
+        half1 = _signed(u1.addcmul_(s.t1, x2), s.c1).add_((x1 + x2).bitwise_and_(-s.c1))
+        held: list[torch.Tensor] = [s.t0]
+
+        def half2(received: list[torch.Tensor]) -> torch.Tensor:
+            x2_of2, x0 = flat[0, r2], flat[1, r2]
+            if first:
+                held[0] = received[1]
+            return _signed(received[0].addcmul_(held[0], x2_of2), s.c2).add_(x0.bitwise_and(-s.c2))
+
+        shared = [self.ring.wrap(u0), s.t0] if first else [self.ring.wrap(u0)]
+        y = await self._finish(label, chunks, shared, half1, half2, s.shape)
+        return y, held[0]
+
+    async def _finish(self, label, chunks, shared, half1, half2, shape):  # type: ignore[no-untyped-def]
+        """Role 0 hands `shared` to role 2; roles 1 and 2 exchange their masked halves."""
+        ring = self.ring
+        n0, n1, n2 = (chunks.numel(role) for role in range(3))
+        s1_of1 = self.stream01(1, f"{label}/s", n1)
+        half1 = ring.wrap(half1.sub_(s1_of1))
+        received = await Round(
+            f"{label}/1",
+            {self.prev: shared, self.next: [half1]},
+            {self.next: [Part(ring.dtype, n2)] * len(shared), self.prev: [Part(ring.dtype, n2)]},
+        )
+        s0_of2 = self.stream02(2, f"{label}/s", n2)
+        own2 = ring.wrap(half2(received[self.next]).sub_(s0_of2))
+        seen1 = received[self.prev][0]
+        received = await Round(f"{label}/2", {self.prev: [own2]}, {self.next: [Part(ring.dtype, n1)]})
+        out = half1.new_empty((2, n0 + n1 + n2))
+        r0, r1, r2 = chunks.slices
+        out[0, r0], out[1, r0] = self.stream02(0, f"{label}/s", n0), self.stream01(0, f"{label}/s", n0)
+        out[0, r1], out[1, r1] = s1_of1, ring.wrap(half1 + received[self.next][0])
+        out[0, r2], out[1, r2] = ring.wrap(seen1 + own2), s0_of2
+        return out.reshape(2, *shape)

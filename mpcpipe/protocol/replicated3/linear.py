@@ -1,0 +1,77 @@
+"""replicated3: products, resharing, and truncation without the big error.
+
+Source: Araki et al., CCS 2016 (products); the wrap of the truncation as one bit product is docs/protocols.md, "Truncation".
+"""
+
+from __future__ import annotations
+
+from abc import ABC
+
+import torch
+
+from mpcpipe.link.base import Part
+from mpcpipe.protocol.base import Partial, Share
+from mpcpipe.protocol.replicated3.roles import Roles
+from mpcpipe.protocol.replicated3.truncation import Truncation
+from mpcpipe.protocol.rounds import Round
+from mpcpipe.ring.bilinear import Bilinear
+
+
+class Linear(Roles, ABC):
+    """multiply, reduce, truncate. A partial is (1, *shape): party p's summand of z = z_0 + z_1 + z_2, not masked."""
+
+    async def multiply(self, op: Bilinear, x: Share, y: Share) -> Partial:
+        """z_p = x_p∘(y_p + y_{p+1}) + x_{p+1}∘y_p.
+
+        Security: local. Cost: no round, two local products.
+        """
+        z = op(x[0], y[0] + y[1])
+        return self.ring.wrap(op(x[1], y[0], out=z, accumulate=True)).unsqueeze(0)
+
+    def partial(self, x: Share) -> Partial:
+        """x_p is a summand of x."""
+        return x[:1]
+
+    async def reduce(self, z: Partial, truncate: int = 0) -> Share:
+        """z as a share, divided by 2^truncate.
+
+        Without truncation party p masks z_p with its part of a sharing of zero and sends it to p-1.
+        Security: the sum of a zero sharing's parts that a party does not know masks what it receives.
+        Cost: 1 round, k bits; with truncation 3 rounds, k + (truncate rounded up to bytes)/3 + 2/3 bits.
+        """
+        shape = z.shape[1:]
+        flat = z.reshape(-1)
+        if truncate:
+            return await self._reduce_and_truncate(flat, truncate, shape)
+        label = self.label("reduce")
+        n = flat.numel()
+        own = flat + self.tape.elements(self.with_next(), label, n, self.ring)
+        own = self.ring.wrap(own.sub_(self.tape.elements(self.with_prev(), label, n, self.ring)))
+        received = await Round(label, {self.prev: [own]}, {self.next: [Part(self.ring.dtype, n)]})
+        return torch.stack((own, received[self.next][0])).reshape(2, *shape)
+
+    async def _reduce_and_truncate(self, z: torch.Tensor, bits: int, shape: torch.Size) -> Share:
+        """Role 2 hands z_2 to role 1, so that role 0 holds u = z_0 and role 1 holds v = z_1 + z_2; then as `_truncate`."""
+        label = self.label("reduce")
+        chunks = self.chunks(z.numel())
+        s0, s1, s2 = chunks.slices
+        mine = self.stream02(2, f"{label}/mask", chunks.numel(2))
+        z2 = self.ring.wrap(mine.add_(z[s2]))
+        u = self.ring.wrap(z[s0] - self.stream02(0, f"{label}/mask", chunks.numel(0)))
+
+        def value_of_role1(received: torch.Tensor) -> torch.Tensor:
+            return self.ring.wrap(received + z[s1])
+
+        return await Truncation(self, label, chunks, bits).run(u, z2, value_of_role1, shape)
+
+    async def truncate(self, x: Share, bits: int) -> Share:
+        """x / 2^bits. Role 0 holds u = x_0 + x_1, role 1 holds v = x_2.
+
+        Security: as in `Truncation`. Cost: 2 rounds, 2k/3 + (bits rounded up to bytes)/3 + 2/3 bits.
+        """
+        label = self.label("truncate")
+        flat = x.reshape(2, -1)
+        chunks = self.chunks(flat.shape[1])
+        s0, s1, _ = chunks.slices
+        u = self.ring.wrap(flat[0, s0] + flat[1, s0])
+        return await Truncation(self, label, chunks, bits).run(u, None, flat[1, s1], x.shape[1:])

@@ -1,0 +1,90 @@
+"""Who plays which role for which part of a tensor.
+
+Party p holds (x_p, x_{p+1}) of x = x_0 + x_1 + x_2. Protocols with three different roles cut a flat tensor into three
+chunks and rotate: for chunk c, party c plays role 0, party c+1 role 1, party c+2 role 2, so every party sends the same.
+
+    role 0 holds (s0, s1)          s0 is known to roles 0 and 2
+    role 1 holds (s1, s2)          s1 is known to roles 0 and 1
+    role 2 holds (s2, s0)          s2 is known to roles 1 and 2
+
+Seen from a party: as role 0 the next party is role 1 and the previous role 2; and so on around.
+"""
+
+from __future__ import annotations
+
+from abc import ABC
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from mpcpipe.protocol.base import Protocol
+from mpcpipe.protocol.replicated3.cost import thirds
+from mpcpipe.random.tape import Holders
+from mpcpipe.ring.ops import words
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """Of a flat tensor of n elements: the slice for which a party plays role 0, 1 and 2."""
+
+    slices: tuple[slice, slice, slice]
+    words: tuple[slice, slice, slice]
+    total_words: int
+
+    def numel(self, role: int) -> int:
+        """Elements for which this party plays `role`."""
+        return self.slices[role].stop - self.slices[role].start
+
+
+def _slices(sizes: list[int], party: int) -> tuple[slice, slice, slice]:
+    starts = [0, sizes[0], sizes[0] + sizes[1]]
+    by_chunk = [slice(start, start + size) for start, size in zip(starts, sizes, strict=True)]
+    return by_chunk[party % 3], by_chunk[(party - 1) % 3], by_chunk[(party - 2) % 3]
+
+
+class Roles(Protocol, ABC):
+    """What the replicated3 operations have in common: neighbours, chunks, and the streams of each pair of roles."""
+
+    name: ClassVar[str] = "replicated3"
+    party_counts: ClassVar[tuple[int, ...]] = (3,)
+    components: ClassVar[int] = 2
+    promise: ClassVar[str] = "3 parties, semi-honest, any one of them may be curious"
+
+    @property
+    def next(self) -> int:
+        """The party after this one."""
+        return (self.party + 1) % 3
+
+    @property
+    def prev(self) -> int:
+        """The party before this one."""
+        return (self.party + 2) % 3
+
+    def chunks(self, numel: int) -> Chunks:
+        """Which elements, and which words of packed bits, this party handles in each role."""
+        sizes = thirds(numel)
+        packed = [words(size) for size in sizes]
+        return Chunks(_slices(sizes, self.party), _slices(packed, self.party), sum(packed))
+
+    def with_next(self) -> Holders:
+        """This party and the next, as holders of a stream."""
+        return (self.party, self.next) if self.party < self.next else (self.next, self.party)
+
+    def with_prev(self) -> Holders:
+        """This party and the previous, as holders of a stream."""
+        return (self.party, self.prev) if self.party < self.prev else (self.prev, self.party)
+
+    # Streams by roles. Each chunk has its own label, since the same pair of parties plays two pairs of roles.
+
+    def stream01(self, role: int, label: str, n: int) -> torch.Tensor:
+        """n elements that roles 0 and 1 know, drawn by role 0 or 1."""
+        return self.tape.elements(self.with_next() if role == 0 else self.with_prev(), f"{label}/01", n, self.ring)
+
+    def stream02(self, role: int, label: str, n: int) -> torch.Tensor:
+        """n elements that roles 0 and 2 know, drawn by role 0 or 2."""
+        return self.tape.elements(self.with_prev() if role == 0 else self.with_next(), f"{label}/02", n, self.ring)
+
+    def stream12(self, role: int, label: str, n: int) -> torch.Tensor:
+        """n elements that roles 1 and 2 know, drawn by role 1 or 2."""
+        return self.tape.elements(self.with_next() if role == 1 else self.with_prev(), f"{label}/12", n, self.ring)
