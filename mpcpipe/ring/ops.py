@@ -1,22 +1,39 @@
 """Exact integer operations on the ring: one function each, the back end chosen per call by device and dtype.
 
 All take and return int32 or int64 tensors (any strides) and are exact modulo 2^32 or 2^64. `out`, if given, is a
-contiguous tensor of the result's shape; with `accumulate` the result is added to it.
+contiguous tensor of the result's shape; with `accumulate` the result is added to it. CPU tensors go to the native
+library where it is there, all others to the reference; both give the same bits. Shapes that do not fit raise
+ValueError before anything is computed.
 """
 
 from __future__ import annotations
 
 import torch
 
-from mpcpipe.ring import reference
+from mpcpipe.ring import native, reference
+from mpcpipe.ring.shapes import conv_shape, matmul_shape, require_shape
 
 Shape = tuple[int, ...]
 Pair = tuple[int, int]
 
 
+def _native(*tensors: torch.Tensor) -> native.NativeLibrary | None:
+    """The native library if it is there and takes these tensors."""
+    dtype = tensors[0].dtype
+    if dtype not in (torch.int32, torch.int64):
+        raise ValueError(f"ring elements are int32 or int64, not {dtype}")
+    for tensor in tensors:
+        if tensor.dtype != dtype:
+            raise ValueError(f"an operation needs tensors of one dtype, not {dtype} and {tensor.dtype}")
+    return native.load() if all(tensor.device.type == "cpu" for tensor in tensors) else None
+
+
 def _deliver(value: torch.Tensor, out: torch.Tensor | None, accumulate: bool) -> torch.Tensor:
     if out is None:
+        if accumulate:
+            raise ValueError("accumulate needs `out`, the tensor that the result is added to")
         return value
+    require_shape("out", out.shape, value.shape)
     return out.add_(value) if accumulate else out.copy_(value)
 
 
@@ -24,6 +41,10 @@ def matmul(
     a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, accumulate: bool = False
 ) -> torch.Tensor:
     """a (m, k) times b (k, n)."""
+    matmul_shape(a.shape, b.shape)
+    library = _native(a, b)
+    if library is not None:
+        return library.matmul(a, b, out, accumulate)
     return _deliver(reference.matmul(a, b), out, accumulate)
 
 
@@ -38,6 +59,10 @@ def conv2d(
     accumulate: bool = False,
 ) -> torch.Tensor:
     """x (n, c, h, w) with w (o, c / groups, kh, kw)."""
+    shape = conv_shape(x.shape, w.shape, stride, padding, dilation, groups)
+    library = _native(x, w)
+    if library is not None:
+        return library.conv2d(shape, x, w, out, accumulate)
     return _deliver(reference.conv2d(x, w, stride, padding, dilation, groups), out, accumulate)
 
 
@@ -53,6 +78,11 @@ def conv2d_input_grad(
     accumulate: bool = False,
 ) -> torch.Tensor:
     """Gradient of conv2d's x, given dy (n, o, oh, ow)."""
+    shape = conv_shape(input_shape, w.shape, stride, padding, dilation, groups)
+    require_shape("dy", dy.shape, shape.y)
+    library = _native(dy, w)
+    if library is not None:
+        return library.conv2d_input_grad(shape, dy, w, out, accumulate)
     value = reference.conv2d_input_grad(dy, w, input_shape, stride, padding, dilation, groups)
     return _deliver(value, out, accumulate)
 
@@ -69,6 +99,11 @@ def conv2d_weight_grad(
     accumulate: bool = False,
 ) -> torch.Tensor:
     """Gradient of conv2d's w, given dy (n, o, oh, ow)."""
+    shape = conv_shape(x.shape, weight_shape, stride, padding, dilation, groups)
+    require_shape("dy", dy.shape, shape.y)
+    library = _native(x, dy)
+    if library is not None:
+        return library.conv2d_weight_grad(shape, x, dy, out, accumulate)
     value = reference.conv2d_weight_grad(x, dy, weight_shape, stride, padding, dilation, groups)
     return _deliver(value, out, accumulate)
 
@@ -83,9 +118,16 @@ def bit_planes(x: torch.Tensor, count: int) -> torch.Tensor:
 
     Bit j of element i is bit i % 64 of word i // 64 of plane j. Bits past n are 0.
     """
-    return reference.bit_planes(x, count)
+    if x.dim() != 1 or not 0 <= count <= 64:
+        raise ValueError(f"bit planes are 0 to 64 of a tensor (n,), not {count} of {tuple(x.shape)}")
+    library = _native(x)
+    return reference.bit_planes(x, count) if library is None else library.bit_planes(x, count)
 
 
 def unpack_bits(plane: torch.Tensor, n: int, dtype: torch.dtype) -> torch.Tensor:
     """One plane (words(n),) as n elements 0 or 1 of `dtype`: the inverse of `bit_planes(x, 1)[0]`."""
-    return reference.unpack_bits(plane, n, dtype)
+    require_shape("the plane", plane.shape, (words(n),))
+    if plane.dtype != torch.int64 or dtype not in (torch.int32, torch.int64):
+        raise ValueError(f"planes are int64 and ring elements int32 or int64, not {plane.dtype} and {dtype}")
+    library = _native(plane)
+    return reference.unpack_bits(plane, n, dtype) if library is None else library.unpack_bits(plane, n, dtype)

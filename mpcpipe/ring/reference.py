@@ -7,10 +7,51 @@ import torch
 Shape = tuple[int, ...]
 Pair = tuple[int, int]
 
+_LARGE_MACS = 1 << 22
+
 
 def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """a (m, k) times b (k, n), exact modulo the width of the dtype."""
-    return a @ b
+    """a (..., m, k) times b (..., k, n), exact modulo the width of the dtype; leading sizes broadcast.
+
+    torch has integer products on the CPU only, and slow ones; elsewhere, and for large ones, digits in float64 do it.
+    """
+    macs = a.shape[-2] * b.shape[-2] * b.shape[-1]
+    few = min(a.shape[-2], b.shape[-1]) < 8
+    if a.device.type == "cpu" and (macs < _LARGE_MACS or few):
+        return a @ b
+    return matmul_by_digits(a, b)
+
+
+def matmul_by_digits(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """The same as `matmul` from products of float64 matrices, each exact, for devices without integer products.
+
+    An element is written in balanced digits of B bits, x = sum over i of d_i 2^(B i) with |d_i| <= 2^(B-1): three of
+    22 bits for int64, two of 16 for int32. The products of digits i and j count with 2^(B (i + j)), and not at all once
+    that passes the width. A float64 holds sums of K products exactly while K 2^(2 B - 2) <= 2^53, so k is cut there.
+    """
+    bits, count = (16, 2) if a.dtype == torch.int32 else (22, 3)
+    longest = 1 << (53 - 2 * (bits - 1))
+    digits_a, digits_b = _digits(a, bits, count), _digits(b, bits, count)
+    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    total = torch.zeros((*batch, a.shape[-2], b.shape[-1]), dtype=torch.int64, device=a.device)
+    for start in range(0, a.shape[-1], longest):
+        part = slice(start, start + longest)
+        for i in range(count):
+            for j in range(count - i):
+                exact = digits_a[i][..., part] @ digits_b[j][..., part, :]
+                total += exact.to(torch.int64) << (bits * (i + j))
+    return total.to(a.dtype)
+
+
+def _digits(x: torch.Tensor, bits: int, count: int) -> list[torch.Tensor]:
+    """`count` balanced digits of `bits` bits, lowest first, as float64; the last one takes in what is left, wrapped."""
+    half, mask = 1 << (bits - 1), (1 << bits) - 1
+    rest, digits = x.to(torch.int64), []
+    for _ in range(count):
+        digit = ((rest + half) & mask) - half
+        digits.append(digit.to(torch.float64))
+        rest = (rest - digit) >> bits
+    return digits
 
 
 def _windows(x: torch.Tensor, kernel: Pair, stride: Pair, padding: Pair, dilation: Pair) -> torch.Tensor:
@@ -26,12 +67,12 @@ def _windows(x: torch.Tensor, kernel: Pair, stride: Pair, padding: Pair, dilatio
 
 def conv2d(x: torch.Tensor, w: torch.Tensor, stride: Pair, padding: Pair, dilation: Pair, groups: int) -> torch.Tensor:
     """x (n, c, h, w) with w (o, c / groups, kh, kw)."""
-    n, c = x.shape[:2]
+    n = x.shape[0]
     o, cg, kh, kw = w.shape
     patches = _windows(x, (kh, kw), stride, padding, dilation)
     oh, ow = patches.shape[-2:]
     columns = patches.reshape(n, groups, cg * kh * kw, oh * ow)
-    return (w.reshape(1, groups, o // groups, cg * kh * kw) @ columns).reshape(n, o, oh, ow)
+    return matmul(w.reshape(1, groups, o // groups, cg * kh * kw), columns).reshape(n, o, oh, ow)
 
 
 def conv2d_input_grad(
@@ -41,8 +82,8 @@ def conv2d_input_grad(
     n, c, h, width = input_shape
     o, cg, kh, kw = w.shape
     oh, ow = dy.shape[-2:]
-    columns = w.reshape(1, groups, o // groups, -1).transpose(2, 3) @ dy.reshape(n, groups, o // groups, oh * ow)
-    columns = columns.reshape(n, c, kh, kw, oh, ow)
+    filters = w.reshape(1, groups, o // groups, cg * kh * kw).transpose(2, 3)
+    columns = matmul(filters, dy.reshape(n, groups, o // groups, oh * ow)).reshape(n, c, kh, kw, oh, ow)
     padded = dy.new_zeros((n, c, h + 2 * padding[0], width + 2 * padding[1]))
     for i in range(kh):
         for j in range(kw):
@@ -60,10 +101,10 @@ def conv2d_weight_grad(
     n = x.shape[0]
     o, cg, kh, kw = weight_shape
     oh, ow = dy.shape[-2:]
-    patches = _windows(x, (kh, kw), stride, padding, dilation)[..., :oh, :ow]
+    patches = _windows(x, (kh, kw), stride, padding, dilation)
     columns = patches.reshape(n, groups, cg * kh * kw, oh * ow)
-    grads = dy.reshape(n, groups, o // groups, oh * ow) @ columns.transpose(2, 3)
-    return grads.sum(0).reshape(o, cg, kh, kw).to(x.dtype)
+    grads = matmul(dy.reshape(n, groups, o // groups, oh * ow), columns.transpose(2, 3))
+    return grads.sum(0, dtype=x.dtype).reshape(o, cg, kh, kw)
 
 
 def bit_planes(x: torch.Tensor, count: int) -> torch.Tensor:

@@ -1,0 +1,333 @@
+"""Binding of the native CPU library (kernels/mpcpipe_kernels.h): found and loaded at the first use, never at import.
+
+The environment variable MPCPIPE_KERNELS says what to do:
+
+    (not set)   use the library if it is there, with the best instruction set of this processor
+    portable    use it without any special instructions
+    require     raise KernelError if it is not there
+    off         do not use it
+
+Functions take int32 and int64 CPU tensors. The global interpreter lock is free while a kernel runs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+
+from mpcpipe.errors import KernelError
+from mpcpipe.ring.shapes import ConvShape, matmul_shape, require_shape
+
+ABI_VERSION = 1
+LIBRARY_NAME = "libmpcpipe_cpu.so"
+ISA_NAMES = ("portable", "avx2")
+MODES = ("", "portable", "require", "off")
+STATUS_TEXTS = {
+    1: "the sizes do not fit together",
+    2: "a size is too large for this machine's addresses",
+    3: "there is not enough memory for scratch space",
+    4: "this processor lacks the instructions",
+    5: "the system refused a resource, for example a thread",
+}
+
+
+class _Conv(ctypes.Structure):
+    """struct mpk_conv."""
+
+    _fields_ = [
+        (name, ctypes.c_int64)
+        for name in (
+            *("batch", "in_channels", "height", "width", "out_channels", "kernel_h", "kernel_w"),
+            *("stride_h", "stride_w", "pad_h", "pad_w", "dilation_h", "dilation_w", "groups"),
+        )
+    ]
+
+
+@lru_cache(maxsize=1024)
+def _conv_struct(shape: ConvShape) -> _Conv:
+    return _Conv(*shape.x, shape.w[0], *shape.w[2:], *shape.stride, *shape.padding, *shape.dilation, shape.groups)
+
+
+_POINTER, _SIZE, _INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
+_CONV = (ctypes.POINTER(_Conv), *(_POINTER,) * 3, _INT, _INT)
+_MATMUL = (_SIZE, _SIZE, _SIZE, *(_POINTER, _SIZE, _SIZE) * 3, _INT, _INT)
+_SIGNATURES: dict[str, tuple[type, ...]] = {
+    "mpk_abi_version": (),
+    "mpk_isa": (),
+    "mpk_set_isa": (_INT,),
+    "mpk_aes_level": (),
+    **{f"mpk_matmul_{width}": _MATMUL for width in ("u32", "u64")},
+    **{
+        f"mpk_conv2d{direction}_{width}": _CONV
+        for direction in ("", "_input_grad", "_weight_grad")
+        for width in ("u32", "u64")
+    },
+    "mpk_bit_planes": (_POINTER, _SIZE, _INT, _INT, _POINTER),
+    "mpk_unpack_bits": (_POINTER, _SIZE, _INT, _POINTER),
+    "mpk_aes128_ctr": (ctypes.c_char_p, ctypes.c_uint64, _POINTER, _SIZE),
+}
+
+
+def _check(status: int, what: str) -> None:
+    if status:
+        reason = STATUS_TEXTS.get(status, f"unknown status {status}")
+        raise KernelError(f"the native library cannot compute {what}: {reason}")
+
+
+def _width(*tensors: torch.Tensor) -> str:
+    """u32 or u64, the one that all tensors have; they must be on the CPU."""
+    dtype = tensors[0].dtype
+    for tensor in tensors:
+        if tensor.dtype != dtype or dtype not in (torch.int32, torch.int64) or tensor.device.type != "cpu":
+            found = ", ".join(f"{t.dtype} on {t.device}" for t in tensors)
+            raise KernelError(f"the native library takes int32 or int64 CPU tensors, all of one dtype, not {found}")
+    return "u32" if dtype == torch.int32 else "u64"
+
+
+def _span(tensor: torch.Tensor) -> tuple[int, int]:
+    """Addresses from the first byte of the tensor to past its last (strides are never negative in torch)."""
+    start = tensor.data_ptr()
+    if not tensor.numel():
+        return start, start
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return start, start + (last + 1) * tensor.element_size()
+
+
+def _overlap(out: torch.Tensor, *inputs: torch.Tensor) -> bool:
+    begin, end = _span(out)
+    return any(first < end and begin < last for first, last in map(_span, inputs))
+
+
+class NativeLibrary:
+    """The loaded library, with one method for each kernel.
+
+    `out`, where there is one, is contiguous, of the result's shape and dtype; `accumulate` adds to it. `threads` is how
+    many threads may work on one call, this one included; the result does not depend on it.
+    """
+
+    def __init__(self, path: Path, isa: str | None = None) -> None:
+        """Loads the library at `path`. Raises KernelError if it is not one of ours or lacks the instruction set."""
+        self.path = path
+        try:
+            self._c = ctypes.CDLL(str(path))
+            for name, arguments in _SIGNATURES.items():
+                getattr(self._c, name).argtypes = arguments
+                getattr(self._c, name).restype = ctypes.c_int
+        except (OSError, AttributeError) as error:
+            raise KernelError(f"{path} is not a library that can be loaded here: {error}; build it again") from error
+        found = self._c.mpk_abi_version()
+        if found != ABI_VERSION:
+            raise KernelError(
+                f"{path} has ABI version {found}, but this mpcpipe needs {ABI_VERSION}: install mpcpipe again"
+            )
+        if isa is not None:
+            self.set_isa(isa)
+
+    @property
+    def isa(self) -> str:
+        """The instruction set in use."""
+        return ISA_NAMES[self._c.mpk_isa()]
+
+    def set_isa(self, name: str) -> None:
+        """Uses the instruction set `name` in this whole process from now on; KernelError if the processor lacks it."""
+        if name not in ISA_NAMES:
+            raise KernelError(f"there is no instruction set {name!r}, only {', '.join(ISA_NAMES)}")
+        _check(self._c.mpk_set_isa(ISA_NAMES.index(name)), f"with {name}")
+
+    @property
+    def has_aes(self) -> bool:
+        """Whether `aes128_ctr` works on this processor."""
+        return bool(self._c.mpk_aes_level())
+
+    def matmul(
+        self,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        out: torch.Tensor | None = None,
+        accumulate: bool = False,
+        threads: int = 1,
+    ) -> torch.Tensor:
+        """a (m, k) times b (k, n), any strides."""
+        shape = matmul_shape(a.shape, b.shape)
+        width = _width(a, b)
+        target = self._target(out, shape, (a, b), accumulate)
+        (m, n), k = shape, a.shape[1]
+        status = getattr(self._c, f"mpk_matmul_{width}")(
+            *(m, n, k, a.data_ptr(), *a.stride(), b.data_ptr(), *b.stride(), target.data_ptr(), n, 1),
+            *(accumulate and out is target, threads),
+        )
+        _check(status, f"the product of {tuple(a.shape)} and {tuple(b.shape)}")
+        return self._deliver(target, out, accumulate)
+
+    def conv2d(
+        self,
+        shape: ConvShape,
+        x: torch.Tensor,
+        w: torch.Tensor,
+        out: torch.Tensor | None = None,
+        accumulate: bool = False,
+        threads: int = 1,
+    ) -> torch.Tensor:
+        """y from x and w."""
+        require_shape("x", x.shape, shape.x)
+        require_shape("the filter", w.shape, shape.w)
+        return self._conv("mpk_conv2d", shape, x, w, shape.y, out, accumulate, threads)
+
+    def conv2d_input_grad(
+        self,
+        shape: ConvShape,
+        dy: torch.Tensor,
+        w: torch.Tensor,
+        out: torch.Tensor | None = None,
+        accumulate: bool = False,
+        threads: int = 1,
+    ) -> torch.Tensor:
+        """dx from dy and w."""
+        require_shape("dy", dy.shape, shape.y)
+        require_shape("the filter", w.shape, shape.w)
+        return self._conv("mpk_conv2d_input_grad", shape, dy, w, shape.x, out, accumulate, threads)
+
+    def conv2d_weight_grad(
+        self,
+        shape: ConvShape,
+        x: torch.Tensor,
+        dy: torch.Tensor,
+        out: torch.Tensor | None = None,
+        accumulate: bool = False,
+        threads: int = 1,
+    ) -> torch.Tensor:
+        """dw from x and dy."""
+        require_shape("x", x.shape, shape.x)
+        require_shape("dy", dy.shape, shape.y)
+        return self._conv("mpk_conv2d_weight_grad", shape, x, dy, shape.w, out, accumulate, threads)
+
+    def bit_planes(self, x: torch.Tensor, count: int) -> torch.Tensor:
+        """The lowest `count` bits of x (n,), sliced into int64 (count, words)."""
+        _width(x)
+        x = x.contiguous()
+        n = x.numel()
+        planes = torch.empty((count, (n + 63) // 64), dtype=torch.int64)
+        status = self._c.mpk_bit_planes(x.data_ptr(), n, x.element_size(), count, planes.data_ptr())
+        _check(status, f"{count} bit planes of {n} elements")
+        return planes
+
+    def unpack_bits(self, plane: torch.Tensor, n: int, dtype: torch.dtype) -> torch.Tensor:
+        """One plane, int64 (words,), as n elements 0 or 1."""
+        require_shape("the plane", plane.shape, ((n + 63) // 64,))
+        out = torch.empty(n, dtype=dtype)
+        _width(out)
+        if plane.dtype != torch.int64 or plane.device.type != "cpu":
+            raise KernelError(f"a plane of bits is int64 on the CPU, not {plane.dtype} on {plane.device}")
+        plane = plane.contiguous()
+        _check(self._c.mpk_unpack_bits(plane.data_ptr(), n, out.element_size(), out.data_ptr()), f"{n} unpacked bits")
+        return out
+
+    def aes128_ctr(self, key: bytes, first_block: int, out: torch.Tensor) -> None:
+        """Fills `out` (contiguous, CPU) with the AES-128-CTR key stream from block `first_block` on.
+
+        Block b is the cipher of b as a 16-byte big-endian number. KernelError where `has_aes` is false.
+        """
+        if len(key) != 16:
+            raise KernelError(f"an AES-128 key has 16 bytes, not {len(key)}")
+        if not 0 <= first_block < 1 << 64:
+            raise KernelError(f"a block number lies from 0 to 2^64 - 1, unlike {first_block}")
+        if out.device.type != "cpu" or not out.is_contiguous():
+            raise KernelError("the key stream is written to contiguous CPU tensors only")
+        nbytes = out.numel() * out.element_size()
+        _check(self._c.mpk_aes128_ctr(key, first_block, out.data_ptr(), nbytes), f"{nbytes} bytes of AES key stream")
+
+    def _conv(
+        self,
+        name: str,
+        shape: ConvShape,
+        first: torch.Tensor,
+        second: torch.Tensor,
+        result: tuple[int, ...],
+        out: torch.Tensor | None,
+        accumulate: bool,
+        threads: int,
+    ) -> torch.Tensor:
+        width = _width(first, second)
+        first, second = first.contiguous(), second.contiguous()
+        target = self._target(out, result, (first, second), accumulate)
+        status = getattr(self._c, f"{name}_{width}")(
+            *(_conv_struct(shape), first.data_ptr(), second.data_ptr(), target.data_ptr()),
+            *(accumulate and out is target, threads),
+        )
+        _check(status, f"{name.removeprefix('mpk_')} of {shape}")
+        return self._deliver(target, out, accumulate)
+
+    @staticmethod
+    def _target(
+        out: torch.Tensor | None, shape: tuple[int, ...], inputs: tuple[torch.Tensor, ...], accumulate: bool
+    ) -> torch.Tensor:
+        """Where the kernel writes: `out`, or new memory where there is no `out` or it overlaps an input."""
+        if out is None:
+            if accumulate:
+                raise KernelError("accumulate needs `out`, the tensor that the result is added to")
+            return torch.empty(shape, dtype=inputs[0].dtype)
+        require_shape("out", out.shape, shape)
+        _width(inputs[0], out)
+        if out.is_contiguous() and not _overlap(out, *inputs):
+            return out
+        return torch.empty(shape, dtype=out.dtype)
+
+    @staticmethod
+    def _deliver(target: torch.Tensor, out: torch.Tensor | None, accumulate: bool) -> torch.Tensor:
+        if out is None or out is target:
+            return target
+        return out.add_(target) if accumulate else out.copy_(target)
+
+
+def _candidates() -> list[Path]:
+    """Where the library may lie: beside the sources, or, of an editable install, in site-packages."""
+    folders = [Path(__file__).parent.parent]
+    spec = importlib.util.find_spec("mpcpipe")
+    folders += [Path(folder) for folder in (spec.submodule_search_locations or ()) if spec] if spec else []
+    return list(dict.fromkeys(folder / "_native" / LIBRARY_NAME for folder in folders))
+
+
+def _mode() -> str:
+    mode = os.environ.get("MPCPIPE_KERNELS", "")
+    if mode not in MODES:
+        raise KernelError(f"MPCPIPE_KERNELS is {mode!r}, but may only be portable, require or off, or not set")
+    return mode
+
+
+def _load(mode: str) -> tuple[NativeLibrary | None, str]:
+    """The library, or None and the reason."""
+    if mode == "off":
+        return None, "switched off by MPCPIPE_KERNELS=off"
+    reason = f"{LIBRARY_NAME} was not built: there was no C++ compiler when mpcpipe was installed"
+    for path in _candidates():
+        if path.is_file():
+            try:
+                return NativeLibrary(path, "portable" if mode == "portable" else None), ""
+            except KernelError as error:
+                reason = str(error)
+    if mode == "require":
+        raise KernelError(f"MPCPIPE_KERNELS=require, but {reason}; install a C++ compiler and mpcpipe again")
+    return None, reason
+
+
+@lru_cache(maxsize=1)
+def _loaded() -> tuple[NativeLibrary | None, str]:
+    return _load(_mode())
+
+
+def load() -> NativeLibrary | None:
+    """The native library, or None where there is none. Raises KernelError if MPCPIPE_KERNELS asks for what cannot be."""
+    return _loaded()[0]
+
+
+def status() -> dict[str, str | bool | None]:
+    """What is used and why: `path`, `isa`, `aes` (whether there are AES instructions) and, if not loaded, `reason`."""
+    library, reason = _loaded()
+    if library is None:
+        return {"path": None, "isa": None, "aes": False, "reason": reason}
+    return {"path": str(library.path), "isa": library.isa, "aes": library.has_aes, "reason": None}
