@@ -3,7 +3,7 @@
         worker (stage 2, slot 0) of party 0  <── link ──>  worker (stage 2, slot 0) of party 1
 
 A frame carries a label and one or more *parts*, flat tensors. The receiver names the label, and the dtype and length of
-every part, from its own plan; whatever differs is a FrameError, and memory is never allocated by what a peer's header says.
+every part, from its own plan; whatever differs is a FrameError, and memory is never allocated by what a peer says.
 Both sides run the same program, so frames arrive in the order in which they are asked for.
 """
 
@@ -43,8 +43,8 @@ class Traffic:
 class Link(ABC):
     """One ordered channel to the same worker of one other party.
 
-    `send` returns without waiting for the peer; the parts must not be written to afterwards. `receive` waits for the next
-    frame. Errors: PeerLost when the peer is gone or silent past the deadline, FrameError when the frame is another one.
+    `send` returns without waiting for the peer; the parts must not be written to afterwards. `receive` waits for the
+    next frame. Errors: PeerLost when the peer is gone or silent past the deadline, FrameError when another frame comes.
     """
 
     def __init__(self, peer: int) -> None:
@@ -69,7 +69,7 @@ class Mesh:
     """A worker's links to the same worker of every other party, and its round clock.
 
     The clock is Lamport's: a frame carries the sender's clock plus one, a receiver takes the larger of its own and the
-    frame's. So after a run it says how many messages depended on each other: the rounds that a slow network charges for.
+    frame's. So after a run it says how many messages depended on each other: the rounds that a slow network charges.
     """
 
     party: int

@@ -176,3 +176,8 @@ def check(
 def describe(dtype: torch.dtype | None, numel: int) -> str:
     """A part in words, for messages."""
     return f"{numel} elements of {'an unknown dtype' if dtype is None else str(dtype).removeprefix('torch.')}"
+
+
+def memory_of(tensor: torch.Tensor) -> memoryview:
+    """The bytes of a contiguous CPU tensor, in place; keeps the tensor alive."""
+    return tensor.view(torch.uint8).numpy().data

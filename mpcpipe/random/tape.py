@@ -1,8 +1,8 @@
 """Tapes: where protocols draw all of their randomness from.
 
 A draw names its *holders* (the parties that share the key, in rising order; one party alone for private randomness) and
-a label. The label says what the randomness is for (step, layer, micro-batch, operation), not when it is drawn, so the result
-of a run does not depend on how workers interleave or where the model is cut. A label is used once.
+a label. The label says what the randomness is for (step, layer, micro-batch, operation), not when it is drawn, so the
+result of a run does not depend on how workers interleave or where the model is cut. A label is used once.
 """
 
 from __future__ import annotations

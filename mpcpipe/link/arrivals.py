@@ -1,0 +1,110 @@
+"""Connections that come in while a session is set up, sorted by what their first message says they are.
+
+Each is greeted in a thread of its own, so that a stranger who connects and stays silent keeps nobody waiting. What is
+no party of this job is turned away and forgotten.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from mpcpipe.errors import AgreementError, AuthError, LinkError, MpcpipeError
+from mpcpipe.link import message
+from mpcpipe.link.handshake import refusal
+from mpcpipe.link.secure import secure
+from mpcpipe.link.tcp import prepare
+
+# A caller has this long for its first message.
+GREETING_S = 10.0
+_LOOK_S = 0.1
+
+Call = tuple[socket.socket, message.Message]
+# "hello" or "data", party, worker
+Who = tuple[str, int, int]
+
+
+class Arrivals:
+    """Accepts on `listener`, which it closes in the end, for party `party` of `names`."""
+
+    def __init__(
+        self, listener: socket.socket, party: int, names: Sequence[str], workers: int, insecure_plaintext: bool
+    ) -> None:
+        self._listener = listener
+        self._party, self._names, self._workers = party, names, workers
+        self._insecure_plaintext = insecure_plaintext
+        self._calls: dict[Who, Call] = {}
+        self._came: set[Who] = set()
+        self._open: set[socket.socket] = set()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._thread = threading.Thread(target=self._accept, name=f"accept for {names[party]}", daemon=True)
+        self._thread.start()
+
+    def take(self, who: Who, until: Callable[[], float]) -> Call:
+        """Wait for a connection and its first message. TimeoutError once the clock is past `until()`."""
+        with self._changed:
+            while who not in self._calls:
+                remaining = until() - time.monotonic()
+                if remaining <= 0:
+                    raise TimeoutError("nobody came")
+                self._changed.wait(min(remaining, _LOOK_S))
+            call = self._calls.pop(who)
+            self._open.discard(call[0])
+            return call
+
+    def close(self) -> None:
+        """Stop listening, and close what nobody took."""
+        self._closed = True
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._listener.close()
+        with self._changed:
+            for sock in self._open:
+                sock.close()
+
+    def _accept(self) -> None:
+        self._listener.settimeout(_LOOK_S)
+        while not self._closed:
+            try:
+                sock = self._listener.accept()[0]
+            except OSError:
+                continue
+            with self._changed:
+                self._open.add(sock)
+            threading.Thread(target=self._greet, args=(sock,), daemon=True).start()
+
+    def _greet(self, sock: socket.socket) -> None:
+        try:
+            prepare(sock)
+            secured = secure(sock, self._insecure_plaintext)
+            content = message.read(secured, message.HELLO_BYTES, time.monotonic() + GREETING_S)
+            self._keep(secured, content)
+        except (OSError, LinkError, AgreementError) as error:
+            with contextlib.suppress(OSError):
+                if isinstance(error, MpcpipeError):
+                    sock.sendall(refusal(error))
+            with self._changed:
+                self._open.discard(sock)
+            sock.close()
+
+    def _keep(self, sock: socket.socket, content: message.Message) -> None:
+        kind, party, worker = content.get("kind"), content.get("party"), content.get("worker", 0)
+        if kind not in ("hello", "data") or type(party) is not int or type(worker) is not int:
+            raise AuthError("this port belongs to a job of mpcpipe, and the caller does not")
+        me = self._names[self._party]
+        if not self._party < party < len(self._names) or not 0 <= worker < self._workers:
+            raise AgreementError(
+                f"{me} has a job of {len(self._names)} parties and {self._workers} workers; worker {worker} of party "
+                f"{party} has nothing to ask party {self._party}: start all parties with the same job, each as itself"
+            )
+        with self._changed:
+            if (kind, party, worker) in self._came:
+                raise AuthError(f"another process came to {me} as {self._names[party]} before; start each party once")
+            self._came.add((kind, party, worker))
+            self._calls[kind, party, worker] = (sock, content)
+            self._changed.notify_all()

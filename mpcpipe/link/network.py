@@ -1,0 +1,100 @@
+"""One party's network while a job runs: its workers' meshes, the tape's keys, and the control connections."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping, Sequence
+
+from mpcpipe.link.base import Mesh
+from mpcpipe.link.control import Control
+from mpcpipe.link.frame import Route
+from mpcpipe.link.handshake import Session
+from mpcpipe.link.tcp import TcpLink
+from mpcpipe.random.tape import Holders
+
+# A broken data connection is often the first sign of a failure whose cause a control message is about to tell.
+_CAUSE_WAIT_S = 1.0
+
+
+class Network:
+    """What `connect` returns. Close it, or use it in a `with`: leaving by an exception aborts all parties with it."""
+
+    def __init__(self, names: Sequence[str], session: Session, control: Control, deadline_s: float) -> None:
+        self.party = session.party
+        self.names = list(names)
+        self.session = session
+        self._control = control
+        self._deadline_s = deadline_s
+        self._meshes: list[Mesh] = []
+        self._links: list[TcpLink] = []
+
+    def __repr__(self) -> str:
+        return f"Network(party={self.party} of {len(self.names)}, workers={len(self._meshes)})"
+
+    def __enter__(self) -> Network:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            self.abort(error)
+        self.close()
+
+    @property
+    def parties(self) -> int:
+        """How many parties there are."""
+        return len(self.names)
+
+    @property
+    def keys(self) -> dict[Holders, bytes]:
+        """The keys of a tape: this party's own, and one shared with each other party. Fresh in every session."""
+        return dict(self.session.keys)
+
+    @property
+    def workers(self) -> int:
+        """How many workers each party has."""
+        return len(self._meshes)
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why all parties stop, if they do: the same cause at each."""
+        return self._control.failure
+
+    def mesh(self, worker: int = 0) -> Mesh:
+        """The links of one worker."""
+        return self._meshes[worker]
+
+    def add_worker(self, sockets: Mapping[int, socket.socket]) -> None:
+        """Give the next worker its connections, by peer. For `connect`."""
+        worker = len(self._meshes)
+        links = {
+            peer: TcpLink(
+                peer,
+                self.names[peer],
+                sock,
+                Route(self.session.short, self.party, worker),
+                Route(self.session.short, peer, worker),
+                self._deadline_s,
+                self._cause,
+            )
+            for peer, sock in sockets.items()
+        }
+        self._links.extend(links.values())
+        self._meshes.append(Mesh(self.party, self.parties, links))
+
+    def abort(self, error: BaseException) -> None:
+        """Stop all parties: each raises this error's class and message where it waits now or next. The first counts."""
+        self._control.abort(error)
+
+    def interrupt(self) -> None:
+        """End all data connections, so that blocked workers wake up and raise the cause."""
+        for link in self._links:
+            link.interrupt()
+
+    def close(self) -> None:
+        """Send what is queued, say goodbye, and give back all connections. May be called twice."""
+        for link in self._links:
+            link.close()
+        self._control.close()
+
+    def _cause(self) -> Exception | None:
+        return self._control.wait_failure(_CAUSE_WAIT_S)

@@ -1,0 +1,267 @@
+"""A link over a connected TCP socket.
+
+    send                                          receive
+     │ header + the tensors' own memory            │ header: compared with the plan before memory is allocated
+     ├── what the socket takes at once             │
+     └── the rest ──> sender thread                └── straight into new tensors
+
+A small message costs one system call on each side and no change of threads. A large one never blocks the worker: so
+two parties that send each other any amount at the same time both get to receive. Nothing is copied on the way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import socket
+import struct
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import torch
+
+from mpcpipe.errors import FrameError, PeerLost
+from mpcpipe.link.base import Link, Part
+from mpcpipe.link.frame import (
+    FIXED_BYTES,
+    Route,
+    check_fixed,
+    check_parts,
+    encode,
+    header_bytes,
+    memory_of,
+    payload_bytes,
+)
+
+DEADLINE_S = 120.0
+BUFFER_BYTES = 4 << 20
+# Up to here a frame is read in one call, into tensors made before it came (their size is the plan's, not the peer's).
+_SMALL_BYTES = 64 << 10
+# A system call takes at most 1024 pieces of memory.
+_PIECES = 1000
+
+Views = list[memoryview]
+
+
+def prepare(sock: socket.socket) -> None:
+    """Options that every connection wants. Call it before the connection is made, so that the window can be large."""
+    for option, limit in ((socket.SO_SNDBUF, "wmem_max"), (socket.SO_RCVBUF, "rmem_max")):
+        # Where the system would cut the wish down, its own tuning gets further (and a wish turns that off).
+        with contextlib.suppress(OSError, ValueError):
+            if int(pathlib.Path("/proc/sys/net/core", limit).read_text()) >= BUFFER_BYTES:
+                sock.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+class TcpLink(Link):
+    """One worker's connection to the same worker of one peer.
+
+    `outgoing` and `incoming` are the routes that frames of either direction carry, `name` is the peer's. `cause` is
+    asked when the connection ends: if the network knows why, that error is raised instead of PeerLost. `deadline_s`
+    bounds the wait for one whole frame, from the call on.
+    """
+
+    def __init__(
+        self,
+        peer: int,
+        name: str,
+        sock: socket.socket,
+        outgoing: Route,
+        incoming: Route,
+        deadline_s: float = DEADLINE_S,
+        cause: Callable[[], Exception | None] = lambda: None,
+    ) -> None:
+        super().__init__(peer)
+        self.name = name
+        self.deadline_s = deadline_s
+        self._sock = sock
+        self._outgoing, self._incoming = outgoing, incoming
+        self._cause = cause
+        self._sent = self._received = 0
+        self._broken: Exception | None = None
+        self._closed = False
+        self._queue: deque[tuple[str, Views]] = deque()
+        self._sender: threading.Thread | None = None
+        self._changed = threading.Condition()
+        # Timeouts in the kernel: Python's own would cost a poll before every call. They only set how often a waiting
+        # call looks at its deadline.
+        tick = struct.pack("@ll", *divmod(int(1e6 * min(1.0, deadline_s / 4)) or 1, 1_000_000))
+        sock.setblocking(True)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, tick)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, tick)
+
+    # Sending
+
+    def send(self, label: str, parts: Sequence[torch.Tensor], clock: int = 0) -> None:
+        """Send one frame; what the socket does not take at once is left to the sender thread."""
+        self._check_usable(label)
+        parts = [part if part.device.type == "cpu" else part.cpu() for part in parts]
+        header = encode(self._outgoing, label, [Part(part.dtype, part.numel()) for part in parts], self._sent, clock)
+        views = [memoryview(header), *(memory_of(part) for part in parts if part.numel())]
+        payload = sum(len(view) for view in views) - len(header)
+        self._sent += 1
+        self.traffic.sent_frames += 1
+        self.traffic.sent_payload_bytes += payload
+        self.traffic.sent_wire_bytes += payload + len(header)
+        with self._changed:
+            if not self._queue:
+                views = self._send_now(label, views)
+            if views:
+                self._queue.append((label, views))
+                if self._sender is None:
+                    name = f"send to {self.name}"
+                    self._sender = threading.Thread(target=self._send_queued, name=name, daemon=True)
+                    self._sender.start()
+                self._changed.notify_all()
+
+    def _send_now(self, label: str, views: Views) -> Views:
+        """Send what the socket takes without waiting; returns what is left."""
+        try:
+            while views:
+                pieces = views[:_PIECES]
+                count = self._sock.sendmsg(pieces, [], socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+                views = _after(views, count)
+                if count < sum(len(piece) for piece in pieces):
+                    break
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            raise self._lost(f"{self.name} closed the connection before it got {label!r}") from error
+        return views
+
+    def _send_queued(self) -> None:
+        while True:
+            with self._changed:
+                while not self._queue:
+                    if self._closed:
+                        return
+                    self._changed.wait()
+                label, views = self._queue[0]
+            try:
+                self._send_waiting(label, views)
+            except (OSError, PeerLost) as error:
+                with self._changed:
+                    reason = f"{self.name} closed the connection before it got {label!r}"
+                    self._broken = self._broken or (error if isinstance(error, PeerLost) else PeerLost(reason))
+                    self._queue.clear()
+                    self._changed.notify_all()
+                return
+            with self._changed:
+                # Only now: `send` may write to the socket itself whenever the queue is empty.
+                self._queue.popleft()
+                self._changed.notify_all()
+
+    def _send_waiting(self, label: str, views: Views) -> None:
+        until = time.monotonic() + self.deadline_s
+        while views:
+            try:
+                views = _after(views, self._sock.sendmsg(views[:_PIECES], [], socket.MSG_NOSIGNAL))
+                until = time.monotonic() + self.deadline_s
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise PeerLost(f"{self.name} took nothing of {label!r} for {self.deadline_s:g} s") from None
+
+    # Receiving
+
+    def receive(self, label: str, expected: Sequence[Part]) -> tuple[list[torch.Tensor], int]:
+        """Wait for the next frame, which must be `label` with the `expected` parts."""
+        self._check_usable(label)
+        started_s = time.monotonic()
+        try:
+            parts, clock = self._read(label, expected, started_s + self.deadline_s)
+        except FrameError as error:
+            # Where the next frame starts is no longer known.
+            self._broken = error
+            raise
+        except OSError as error:
+            raise self._lost(f"the connection to {self.name} broke while waiting for {label!r}") from error
+        finally:
+            self.traffic.wait_s += time.monotonic() - started_s
+        self._received += 1
+        self.traffic.received_payload_bytes += sum(part.nbytes for part in parts)
+        return parts, clock
+
+    def _read(self, label: str, expected: Sequence[Part], until: float) -> tuple[list[torch.Tensor], int]:
+        size = header_bytes(len(expected))
+        header = memoryview(bytearray(size))
+        early = payload_bytes(expected) <= _SMALL_BYTES
+        parts = _allocate(expected) if early else []
+        views, got, clock = [header, *_memories(parts)], 0, 0
+        while views:
+            count = self._read_some(label, views, until, 0 if got < FIXED_BYTES else socket.MSG_WAITALL)
+            before, got = got, got + count
+            views = _after(views, count)
+            if before < FIXED_BYTES <= got:
+                clock = check_fixed(header, self._incoming, label, expected, self._received)
+            if before < size <= got:
+                check_parts(header[FIXED_BYTES:], self._incoming, label, expected)
+                if not early:
+                    parts = _allocate(expected)
+                    views = _memories(parts)
+        return parts, clock
+
+    def _read_some(self, label: str, views: Views, until: float, flags: int) -> int:
+        while True:
+            try:
+                count = self._sock.recvmsg_into(views[:_PIECES], 0, flags)[0]
+            except BlockingIOError:
+                count = -1
+            if count == 0:
+                raise self._lost(f"{self.name} closed the connection while this party waits for {label!r}")
+            if time.monotonic() > until:
+                raise self._lost(f"{self.name} did not send {label!r} within {self.deadline_s:g} s")
+            if count > 0:
+                return count
+
+    # The end
+
+    def interrupt(self) -> None:
+        """End the connection now: wakes whoever waits in `send` or `receive`, with the network's cause. Any thread."""
+        self._broken = self._broken or PeerLost(f"the connection to {self.name} was ended by this party")
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Send what is queued (within the deadline), then close the socket."""
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+            self._changed.notify_all()
+        if self._sender is not None:
+            self._sender.join(self.deadline_s)
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+        self._sock.close()
+
+    def _check_usable(self, label: str) -> None:
+        if self._broken is not None:
+            raise self._cause_or(self._broken)
+        if self._closed:
+            raise PeerLost(f"the link to {self.name} is closed; {label!r} cannot pass it")
+
+    def _lost(self, reason: str) -> Exception:
+        return self._cause_or(PeerLost(reason))
+
+    def _cause_or(self, error: Exception) -> Exception:
+        return error if isinstance(error, FrameError) else self._cause() or error
+
+
+def _after(views: Views, count: int) -> Views:
+    """What is left of `views` when their first `count` bytes are done."""
+    for index, view in enumerate(views):
+        if count < len(view):
+            return [view[count:], *views[index + 1 :]]
+        count -= len(view)
+    return []
+
+
+def _allocate(expected: Sequence[Part]) -> list[torch.Tensor]:
+    return [torch.empty(part.numel, dtype=part.dtype) for part in expected]
+
+
+def _memories(parts: Sequence[torch.Tensor]) -> Views:
+    return [memory_of(part) for part in parts if part.numel()]
