@@ -17,7 +17,7 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from mpcpipe.errors import FrameError, MpcpipeError, PeerLost, by_name
 from mpcpipe.link.message import Message, Reader, pack
@@ -26,6 +26,46 @@ BEAT_S = 0.5
 SILENCE_S = 4.0
 # A message that says what went wrong fits a control frame, with room for JSON's escapes.
 _SAID_CHARACTERS = 4000
+
+
+class Watch:
+    """Who was heard when. Pure: the caller brings the time, in seconds.
+
+    `turn` is called whenever the thread wakes up. If that is much later than asked for, this process itself did not run
+    (stopped, starved, a machine asleep), and silence until then says nothing about the others.
+    """
+
+    def __init__(self, peers: Collection[int], now_s: float, beat_s: float, silence_s: float) -> None:
+        self._heard_s = dict.fromkeys(peers, now_s)
+        self._turn_s = now_s
+        self._beat_s, self._silence_s = beat_s, silence_s
+
+    @property
+    def peers(self) -> list[int]:
+        """Who is watched."""
+        return list(self._heard_s)
+
+    def turn(self, now_s: float) -> None:
+        """The thread runs again."""
+        if now_s - self._turn_s > 3 * self._beat_s:
+            self._heard_s = dict.fromkeys(self._heard_s, now_s)
+        self._turn_s = now_s
+
+    def heard(self, peer: int) -> None:
+        """`peer` said something, in this turn."""
+        self._heard_s[peer] = self._turn_s
+
+    def forget(self, peer: int) -> None:
+        """Watch `peer` no longer."""
+        self._heard_s.pop(peer, None)
+
+    def ends_at_s(self) -> float:
+        """When the first of them will have been silent for too long."""
+        return min(self._heard_s.values(), default=self._turn_s + self._beat_s) + self._silence_s
+
+    def silent(self) -> list[int]:
+        """Who has been silent for too long."""
+        return [peer for peer, heard_s in self._heard_s.items() if self._turn_s - heard_s >= self._silence_s]
 
 
 class Control:
@@ -48,7 +88,7 @@ class Control:
         self._beat_s, self._silence_s = beat_s, silence_s
         self._readers = {peer: Reader() for peer in sockets}
         self._unsent = {peer: bytearray() for peer in sockets}
-        self._watched = set(sockets)
+        self._watch = Watch(sockets.keys(), time.monotonic(), beat_s, silence_s)
         self._failed = threading.Event()
         self._closing = threading.Event()
         self._lock = threading.Lock()
@@ -121,32 +161,29 @@ class Control:
         selector.register(self._woken, selectors.EVENT_READ, -1)
         for peer, sock in self._sockets.items():
             selector.register(sock, selectors.EVENT_READ, peer)
-        now = time.monotonic()
-        heard_s, beat_at_s, turn_s = dict.fromkeys(self._sockets, now), now, now
+        beat_at_s = time.monotonic()
+        self._watch.turn(beat_at_s)
         while not self._closing.is_set():
-            silent_at_s = min((heard_s[peer] + self._silence_s for peer in self._watched), default=now + self._beat_s)
-            ready = selector.select(max(0.0, min(beat_at_s, silent_at_s) - time.monotonic()))
-            now = time.monotonic()
-            if now - turn_s > 3 * self._beat_s:
-                # This process itself did not run (stopped, or starved): silence so far says nothing about the others.
-                heard_s = dict.fromkeys(self._sockets, now)
-            turn_s = now
+            ready = selector.select(max(0.0, min(beat_at_s, self._watch.ends_at_s()) - time.monotonic()))
+            now_s = time.monotonic()
+            self._watch.turn(now_s)
+            watched = self._watch.peers
+            # What has arrived is heard before anybody is called silent.
             for key, _ in ready:
-                if key.data >= 0 and key.data in self._watched:
-                    heard_s[key.data] = now
+                if key.data in watched:
+                    self._watch.heard(key.data)
                     self._read(key.data)
-                    if key.data not in self._watched:
-                        selector.unregister(key.fileobj)
-            if now >= beat_at_s:
-                beat_at_s = now + self._beat_s
-                for peer in self._watched:
+            if now_s >= beat_at_s:
+                beat_at_s = now_s + self._beat_s
+                for peer in self._watch.peers:
                     self._send(peer, {"kind": "beat"})
-            for peer in [peer for peer in self._watched if now - heard_s[peer] >= self._silence_s]:
-                self._watched.discard(peer)
-                selector.unregister(self._sockets[peer])
+            for peer in self._watch.silent():
+                self._watch.forget(peer)
                 self._lost(
                     peer, f"{self.names[peer]} stopped answering: nothing was heard from it for {self._silence_s:g} s"
                 )
+            for peer in set(watched) - set(self._watch.peers):
+                selector.unregister(self._sockets[peer])
         selector.close()
 
     def _read(self, peer: int) -> None:
@@ -157,20 +194,20 @@ class Control:
         except OSError:
             data = b""
         if not data:
-            self._watched.discard(peer)
+            self._watch.forget(peer)
             self._lost(peer, f"{self.names[peer]} went away: its connection ended without a goodbye")
             return
         try:
             for message in self._readers[peer].feed(data):
                 self._take(peer, message)
         except FrameError as error:
-            self._watched.discard(peer)
+            self._watch.forget(peer)
             self._lost(peer, f"{self.names[peer]} sent what is no control message: {error}")
 
     def _take(self, peer: int, message: Message) -> None:
         kind = message.get("kind")
         if kind == "goodbye":
-            self._watched.discard(peer)
+            self._watch.forget(peer)
         elif kind == "abort":
             name, text = str(message.get("error"))[:100], str(message.get("message"))[:_SAID_CHARACTERS]
             self._fail(by_name(name)(text), name, text, heard_from=peer)

@@ -1,0 +1,73 @@
+"""Parties for tests: threads of this process, on free loopback ports."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+from mpcpipe.link.mesh import connect, listen
+from mpcpipe.link.network import Network
+
+NAMES = ["alice", "bob", "carol"]
+
+
+def listeners(parties: int) -> list[socket.socket]:
+    """A listening socket for each party, so that no two tests take the same port."""
+    return [listen(("127.0.0.1", 0)) for _ in range(parties)]
+
+
+def addresses(sockets: Sequence[socket.socket]) -> list[tuple[str, int]]:
+    """Where the sockets listen."""
+    return [sock.getsockname()[:2] for sock in sockets]
+
+
+def together(work: Callable[[int], Any], parties: Sequence[int], timeout_s: float = 30) -> list[Any]:
+    """What `work` returns or raises for each party, all at once."""
+
+    def outcome(party: int) -> Any:
+        try:
+            return work(party)
+        except Exception as error:
+            return error
+
+    with ThreadPoolExecutor(len(parties)) as pool:
+        return list(pool.map(outcome, parties, timeout=timeout_s))
+
+
+def meet(
+    parties: int,
+    present: Sequence[int] | None = None,
+    options: Mapping[int, Mapping[str, Any]] | None = None,
+    **common: Any,
+) -> list[Any]:
+    """Connect the `present` ones of `parties` parties; returns each one's Network, or its error."""
+    sockets = listeners(parties)
+    places = addresses(sockets)
+    present = range(parties) if present is None else present
+    for party in range(parties):
+        if party not in present:
+            sockets[party].close()
+
+    def one(party: int) -> Network:
+        arguments = {"names": NAMES[:parties], "deadline_s": 20, "message_deadline_s": 20, "listener": sockets[party]}
+        return connect(party, places, **{**arguments, **common, **(options or {}).get(party, {})})
+
+    return together(one, present)
+
+
+@contextmanager
+def networks(parties: int, **common: Any) -> Iterator[list[Network]]:
+    """Connected networks, closed afterwards."""
+    found = meet(parties, **common)
+    try:
+        for outcome in found:
+            if isinstance(outcome, Exception):
+                raise outcome
+        yield found
+    finally:
+        for outcome in found:
+            if isinstance(outcome, Network):
+                outcome.close()

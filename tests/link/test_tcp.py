@@ -1,0 +1,225 @@
+"""A link over a socket: frames, sizes, order, deadlines, and a peer that misbehaves."""
+
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+from mpcpipe.errors import FrameError, PeerLost, RangeError
+from mpcpipe.link.base import Part
+from mpcpipe.link.frame import Route, encode
+from mpcpipe.link.tcp import TcpLink
+
+SESSION = b"session!"
+FOUR = Part(torch.int64, 4)
+
+
+def sockets() -> tuple[socket.socket, socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        left = socket.create_connection(listener.getsockname())
+        return left, listener.accept()[0]
+
+
+def link(sock: socket.socket, me: int, deadline_s: float = 20, **options: object) -> TcpLink:
+    routes = Route(SESSION, me), Route(SESSION, 1 - me)
+    return TcpLink(1 - me, ("alice", "bob")[1 - me], sock, *routes, deadline_s, **options)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[TcpLink, TcpLink]]:
+    left, right = sockets()
+    both = link(left, 0), link(right, 1)
+    yield both
+    for end in both:
+        end.close()
+
+
+@pytest.fixture
+def alone() -> Iterator[tuple[TcpLink, socket.socket]]:
+    """Party 0's link, and the bare socket of a peer that may say anything."""
+    left, right = sockets()
+    end = link(left, 0, deadline_s=0.3)
+    yield end, right
+    end.close()
+    right.close()
+
+
+def test_parts_of_every_dtype_arrive(ends: tuple[TcpLink, TcpLink]) -> None:
+    left, right = ends
+    sent = [
+        torch.tensor([-(2**63), 2**63 - 1]),
+        torch.tensor([-(2**31)], dtype=torch.int32),
+        torch.empty(0, dtype=torch.int64),
+        torch.tensor([True, False, True]),
+        torch.tensor([0.5, -2.0], dtype=torch.bfloat16),
+        torch.arange(100_000),
+    ]
+    left.send("x", sent, clock=7)
+    left.send("y", [torch.arange(4)], clock=8)
+    received, clock = right.receive("x", [Part(part.dtype, part.numel()) for part in sent])
+    assert clock == 7 and all(torch.equal(a, b) for a, b in zip(sent, received, strict=True))
+    assert right.receive("y", [FOUR])[1] == 8
+    payload = sum(part.nbytes for part in sent) + 32
+    assert left.traffic.sent_payload_bytes == right.traffic.received_payload_bytes == payload
+    assert left.traffic.sent_wire_bytes == payload + 2 * 50 + 7 * 9
+    assert left.traffic.sent_frames == 2
+
+
+def test_more_parts_than_a_system_call_takes(ends: tuple[TcpLink, TcpLink]) -> None:
+    left, right = ends
+    for numel in (1, 40):
+        parts = [torch.full((numel,), index) for index in range(2500)]
+        left.send("many", parts)
+        received, _ = right.receive("many", [Part(torch.int64, numel)] * 2500)
+        assert torch.equal(torch.cat(received), torch.cat(parts))
+
+
+def test_both_sides_send_64_megabytes_at_once(ends: tuple[TcpLink, TcpLink]) -> None:
+    def party(index: int) -> bool:
+        mine = torch.arange(8 << 20) + index
+        ends[index].send("big", [mine])
+        ends[index].send("small", [torch.arange(4)])
+        (theirs,), _ = ends[index].receive("big", [Part(torch.int64, 8 << 20)])
+        ends[index].receive("small", [FOUR])
+        return torch.equal(theirs + index, mine + 1 - index)
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(party, range(2), timeout=60)) == [True, True]
+
+
+def test_close_sends_what_is_queued() -> None:
+    left, right = (link(sock, index) for index, sock in enumerate(sockets()))
+    left.send("big", [torch.arange(4 << 20)])
+    closer = threading.Thread(target=left.close)
+    closer.start()
+    (got,), _ = right.receive("big", [Part(torch.int64, 4 << 20)])
+    closer.join(20)
+    assert torch.equal(got, torch.arange(4 << 20)) and not closer.is_alive()
+    with pytest.raises(PeerLost, match=r"alice closed the connection while this party waits for 'more'"):
+        right.receive("more", [FOUR])
+    with pytest.raises(PeerLost, match="closed; 'late' cannot"):
+        left.send("late", [torch.arange(4)])
+    right.close()
+
+
+def header(label: str = "x", parts: tuple[Part, ...] = (FOUR,), sequence: int = 0, session: bytes = SESSION) -> bytes:
+    return encode(Route(session, 1), label, parts, sequence, 0)
+
+
+PAYLOAD = struct.pack("<4q", 1, 2, 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (header("y") + PAYLOAD, "another label"),
+        (header(session=b"earlier!") + PAYLOAD, "another session"),
+        (header(sequence=1) + PAYLOAD, "number 0 expected, number 1 came"),
+        (header(parts=(Part(torch.int64, 2**60),)), "announces 9223372036854775808"),
+        (header(parts=(Part(torch.int32, 8),)) + PAYLOAD, "8 elements of int32 came"),
+        (header(parts=()), "1 parts expected, it has 0"),
+        (header(parts=(FOUR, FOUR)) + PAYLOAD, "it has 2"),
+        (b"GET / HTTP/1.1\r\nHost: example.org\r\nAccept: text/html\r\n\r\n", "not a frame of mpcpipe"),
+    ],
+)
+def test_a_wrong_frame_is_refused_at_once_and_for_good(
+    alone: tuple[TcpLink, socket.socket], data: bytes, message: str
+) -> None:
+    end, peer = alone
+    peer.sendall(data)
+    with pytest.raises(FrameError, match=message):
+        end.receive("x", [FOUR])
+    peer.sendall(header() + PAYLOAD)
+    with pytest.raises(FrameError, match=message):
+        end.receive("x", [FOUR])
+
+
+def test_a_repeated_frame_is_refused(alone: tuple[TcpLink, socket.socket]) -> None:
+    end, peer = alone
+    peer.sendall(2 * (header() + PAYLOAD))
+    assert end.receive("x", [FOUR])[0][0].tolist() == [1, 2, 3, 4]
+    with pytest.raises(FrameError, match="number 1 expected, number 0 came"):
+        end.receive("x", [FOUR])
+
+
+@pytest.mark.parametrize("length", [0, 1, 49, 50, 58, 59, 60, 90])
+def test_the_end_in_the_middle_of_a_frame_is_a_loss(alone: tuple[TcpLink, socket.socket], length: int) -> None:
+    end, peer = alone
+    peer.sendall((header() + PAYLOAD)[:length])
+    peer.shutdown(socket.SHUT_WR)
+    with pytest.raises(PeerLost, match="bob closed the connection"):
+        end.receive("x", [FOUR])
+
+
+@pytest.mark.parametrize("numel", [4, 1 << 20])
+@pytest.mark.parametrize("share", [0, 30, 59, 70])
+def test_silence_in_the_middle_of_a_frame_ends_at_the_deadline(
+    alone: tuple[TcpLink, socket.socket], share: int, numel: int
+) -> None:
+    end, peer = alone
+    peer.sendall((header(parts=(Part(torch.int64, numel),)) + PAYLOAD)[:share])
+    with pytest.raises(PeerLost, match=r"bob did not send 'x' within 0\.3 s"):
+        end.receive("x", [Part(torch.int64, numel)])
+
+
+def test_a_byte_now_and_then_does_not_extend_the_deadline(alone: tuple[TcpLink, socket.socket]) -> None:
+    end, peer = alone
+    done = threading.Event()
+
+    def drip() -> None:
+        for byte in header() + PAYLOAD:
+            peer.sendall(bytes([byte]))
+            if done.wait(0.02):
+                return
+
+    dripping = threading.Thread(target=drip)
+    dripping.start()
+    started = time.monotonic()
+    with pytest.raises(PeerLost, match="did not send"):
+        end.receive("x", [FOUR])
+    assert time.monotonic() - started < 1.5
+    done.set()
+    dripping.join()
+
+
+def test_a_frame_in_single_bytes_is_put_together() -> None:
+    left, peer = sockets()
+    end = link(left, 0, deadline_s=20)
+    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    with ThreadPoolExecutor(1) as pool:
+        result = pool.submit(end.receive, "x", [FOUR])
+        for byte in header() + PAYLOAD:
+            peer.sendall(bytes([byte]))
+        assert result.result(timeout=20)[0][0].tolist() == [1, 2, 3, 4]
+    end.close()
+    peer.close()
+
+
+def test_a_peer_that_takes_nothing_is_lost_at_the_deadline(alone: tuple[TcpLink, socket.socket]) -> None:
+    end, _ = alone
+    big = torch.zeros(8 << 20, dtype=torch.int64)
+    end.send("big", [big])
+    end._sender.join(10)  # type: ignore[union-attr]
+    with pytest.raises(PeerLost, match=r"bob took nothing of 'big' for 0\.3 s"):
+        end.send("next", [torch.arange(4)])
+
+
+def test_interrupt_wakes_a_waiting_worker_with_the_cause() -> None:
+    left, peer = sockets()
+    cause = RangeError("bob: the tensor 'features' does not fit")
+    known: list[Exception] = []
+    end = link(left, 0, cause=lambda: known[0] if known else None)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(end.receive, "x", [FOUR])
+        known.append(cause)
+        end.interrupt()
+        assert waiting.exception(timeout=10) is cause
+    with pytest.raises(RangeError):
+        end.send("y", [torch.arange(4)])
+    end.close()
+    peer.close()
