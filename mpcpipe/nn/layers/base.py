@@ -11,6 +11,7 @@ of its own for (step, layer, micro-batch, direction).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -28,7 +29,10 @@ class Layer(ABC):
     name: unique in the model, the torch module's qualified name (`features.0`), so labels do not depend on where the model is cut.
     parameters: secret weights by their torch name (`weight`, `bias`). buffers: other secret state (running statistics).
     initial: the values in the clear (float tensors) from which the weights start.
+    working_bits: fraction bits that results come back to; the same for all layers of a model.
     """
+
+    working_bits: int = 16
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -51,3 +55,31 @@ class Layer(ABC):
     async def weight_grad(self, p: Protocol, saved: Saved, dy: Fixed) -> dict[str, PartialGrad]:
         """Gradients of the loss by each parameter, summed over the batch, not reduced yet."""
         return {}
+
+    def children(self) -> Sequence[Layer]:
+        """The layers that this one is made of."""
+        return ()
+
+
+def walk(layers: Sequence[Layer]) -> Iterator[Layer]:
+    """All leaf layers, those inside composites included, in order. These hold the parameters, buffers and working_bits."""
+    for layer in layers:
+        inner = layer.children()
+        if inner:
+            yield from walk(inner)
+        else:
+            yield layer
+
+
+def parameters(layers: Sequence[Layer]) -> dict[str, Fixed]:
+    """All parameters by `layer.parameter`, as torch's state dict names them."""
+    return {f"{layer.name}.{key}": value for layer in walk(layers) for key, value in layer.parameters.items()}
+
+
+def set_parameters(layers: Sequence[Layer], values: dict[str, Fixed]) -> None:
+    """Replace the parameters that are in `values`. Tensors are replaced, never written to: a forward pass may hold them."""
+    for layer in walk(layers):
+        for key in layer.parameters:
+            full = f"{layer.name}.{key}"
+            if full in values:
+                layer.parameters[key] = values[full]
