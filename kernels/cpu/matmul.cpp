@@ -16,23 +16,16 @@ struct Strided {
 };
 
 struct Tables {
-  Scratch k_of_a, k_of_b, columns_of_b, columns_of_c;
+  Scratch rows_of_a, k_of_a, k_of_b, columns_of_b, rows_of_c, columns_of_c;
 };
-
-const Index* ramp(Scratch& scratch, Index count, Index step) {
-  Index* table = scratch.get<Index>(count);
-  for (Index i = 0; i < count; ++i) table[i] = i * step;
-  return table;
-}
 
 template <class Micro, class T>
 void product_part(Index m, Index n, Index k, Strided<T> a, Strided<T> b, T* c, Index c_row, Index c_col,
                   bool accumulate) {
-  static thread_local Tables tables;
-  const Rows<T> rows{a.base, a.row, ramp(tables.k_of_a, k, a.col)};
-  const bool in_place = m <= kFewRows;
-  const Columns<T> columns{b.base, ramp(tables.k_of_b, k, b.row), ramp(tables.columns_of_b, n, b.col), in_place};
-  gemm<Micro>(m, n, k, rows, columns, Target<T>{c, c_row, ramp(tables.columns_of_c, n, c_col), accumulate});
+  static thread_local Tables t;
+  const Rows<T> rows{a.base, ramp(t.rows_of_a, m, a.row), ramp(t.k_of_a, k, a.col)};
+  const Columns<T> columns{b.base, ramp(t.k_of_b, k, b.row), ramp(t.columns_of_b, n, b.col), m <= kFewRows};
+  gemm<Micro>(m, n, k, rows, columns, {c, ramp(t.rows_of_c, m, c_row), ramp(t.columns_of_c, n, c_col), accumulate});
 }
 
 // The grid of tiles of C, one a thread, whose largest tile is the smallest.

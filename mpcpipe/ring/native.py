@@ -321,7 +321,7 @@ def _loaded() -> tuple[NativeLibrary | None, str]:
 
 
 def load() -> NativeLibrary | None:
-    """The native library, or None where there is none. Raises KernelError if MPCPIPE_KERNELS asks for what cannot be."""
+    """The native library, or None where there is none. Raises KernelError where MPCPIPE_KERNELS cannot be obeyed."""
     return _loaded()[0]
 
 
