@@ -17,7 +17,7 @@ from mpcpipe.ring.ring import Ring
 
 
 class HashTape:
-    """A tape for tests: the same label and holders give the same uniform values, and no label may be used twice by one party."""
+    """A tape for tests: same label and holders, same uniform values; no label may be used twice by one party."""
 
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed
@@ -53,6 +53,14 @@ class Outcome:
 
 def lockstep(operations: Sequence[Operation[Any]]) -> Outcome:
     """Drive one operation a party. Each received tensor must be of the dtype and length that the receiver asks for."""
+    try:
+        return _drive(operations)
+    finally:
+        for operation in operations:
+            operation.close()
+
+
+def _drive(operations: Sequence[Operation[Any]]) -> Outcome:
     n = len(operations)
     results: list[Any] = [None] * n
     seen: list[list[tuple[str, int, torch.Tensor]]] = [[] for _ in range(n)]
@@ -95,7 +103,8 @@ def parties(kind: type[Protocol], k: int = 64, compare_bits: int | None = None, 
     ring = Ring(k)
     n = kind.party_counts[-1] if kind.party_counts[0] > 1 else 3
     return [
-        kind(party=i, ring=ring, tape=HashTape(seed), compare_bits=compare_bits or min(k, 32), parties=n) for i in range(n)
+        kind(party=i, ring=ring, tape=HashTape(seed), compare_bits=compare_bits or min(k, 32), parties=n)
+        for i in range(n)
     ]
 
 

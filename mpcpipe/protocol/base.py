@@ -6,9 +6,9 @@
     Bits      secret bits, packed              Bits(data (components, words), shape)
     Selector  bits ready to multiply values    opaque, the protocol's own
 
-Operations that talk to the other parties are coroutines over rounds (`protocol.rounds`); the others are local. A protocol
-never touches a socket: the driver does. Addition, subtraction, negation and products with *public integers* are torch's own on
-shares and on partials.
+Operations that talk to the other parties are coroutines over rounds (`protocol.rounds`); the others are local. A
+protocol never touches a socket: the driver does. Addition, subtraction, negation and products with *public integers*
+are torch's own on shares and on partials.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Partial = torch.Tensor
 
 @dataclass(frozen=True)
 class Cost:
-    """What one operation costs: dependent rounds, payload bytes sent by all parties together, multiply-adds of one party."""
+    """What an operation costs: dependent rounds, payload bytes that all parties send, multiply-adds of one party."""
 
     rounds: int = 0
     sent_bytes: int = 0
@@ -115,8 +115,8 @@ class Costs(ABC):
 class Protocol(ABC):
     """One party's side of a protocol. Give every use a scope of its own with `at`: masks are addressed by it.
 
-    party: this party's number of `parties`; ring: Z_2^k; tape: where masks come from; compare_bits: comparisons are exact for
-    |x| < 2^(compare_bits - 1) units, at most k.
+    party: this party's number of `parties`; ring: Z_2^k; tape: where masks come from; compare_bits: comparisons are
+    exact for |x| < 2^(compare_bits - 1) units, at most k.
     """
 
     name: ClassVar[str]
@@ -138,10 +138,12 @@ class Protocol(ABC):
         if self.parties not in self.party_counts:
             raise ValueError(f"{self.name} is for {self.party_counts} parties, not {self.parties}")
         if not 2 <= self.compare_bits <= self.ring.bits:
-            raise ValueError(f"compare_bits is {self.compare_bits}; a ring of {self.ring.bits} bits allows 2 to {self.ring.bits}")
+            raise ValueError(
+                f"compare_bits is {self.compare_bits}; a ring of {self.ring.bits} bits allows 2 to {self.ring.bits}"
+            )
 
     def at(self, scope: str) -> Self:
-        """The same party, with the randomness and messages of `scope` (step, layer, micro-batch). No scope is used twice."""
+        """The same party in `scope` (step, layer, micro-batch), which names its masks. No scope is used twice."""
         view = copy.copy(self)
         view.scope, view._count = scope, 0
         return view
@@ -164,7 +166,7 @@ class Protocol(ABC):
 
     @abstractmethod
     async def reveal(self, x: Share, to: int | None, why: str) -> torch.Tensor | None:
-        """Open x to party `to`, or to all if None. Writes down the opening. Returns None at parties that do not learn it."""
+        """Open x to party `to`, or to all if None, and write that down. None at parties that do not learn it."""
 
     @abstractmethod
     def public(self, value: torch.Tensor) -> Share:

@@ -45,6 +45,8 @@ def run(operation: Operation[T], mesh: Mesh) -> T:
             step = operation.send(received)
     except StopIteration as finished:
         return cast(T, finished.value)
+    finally:
+        operation.close()
 
 
 def _join(rounds: Sequence[Round]) -> Round:
@@ -79,16 +81,20 @@ async def gather(*operations: Operation[Any]) -> list[Any]:
             waiting.pop(index, None)
             results[index] = finished.value
 
-    for index in range(len(operations)):
-        advance(index, None)
-    while waiting:
-        now = list(waiting.items())
-        if len(now) == 1:
-            received = await now[0][1]
-            advance(now[0][0], received)
-            continue
-        received = await _join([step for _, step in now])
-        taken: dict[int, int] = {}
-        for index, own in [(index, _part(step, received, taken)) for index, step in now]:
-            advance(index, own)
+    try:
+        for index in range(len(operations)):
+            advance(index, None)
+        while waiting:
+            now = list(waiting.items())
+            if len(now) == 1:
+                index, step = now[0]
+                advance(index, await step)
+                continue
+            received = await _join([step for _, step in now])
+            taken: dict[int, int] = {}
+            for index, own in [(index, _part(step, received, taken)) for index, step in now]:
+                advance(index, own)
+    finally:
+        for operation in operations:
+            operation.close()
     return results

@@ -48,7 +48,7 @@ class Mul:
         return out.addcmul_(a, b) if accumulate else torch.mul(a, b, out=out)
 
     def shape(self, a: Shape, b: Shape) -> Shape:
-        return tuple(torch.broadcast_shapes(a, b))
+        return tuple(torch.broadcast_shapes(a, b))  # type: ignore[no-untyped-call]
 
     def macs(self, a: Shape, b: Shape) -> int:
         return math.prod(self.shape(a, b))
@@ -109,9 +109,7 @@ class Conv2dInputGrad:
         self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, accumulate: bool = False
     ) -> torch.Tensor:
         c = self.conv
-        return ops.conv2d_input_grad(
-            a, b, self.input_shape, c.stride, c.padding, c.dilation, c.groups, out, accumulate
-        )
+        return ops.conv2d_input_grad(a, b, self.input_shape, c.stride, c.padding, c.dilation, c.groups, out, accumulate)
 
     def shape(self, a: Shape, b: Shape) -> Shape:
         return self.input_shape

@@ -43,7 +43,7 @@ class Compare(Roles, ABC):
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Shares of A & B and A ^ B of the lower m-1 planes (2, m-1, words), and of the flipped top plane of A ^ B.
 
-            role 0: t0 = A ^ t1 ──> role 2         role 1: t1 & B ^ s1 ──> role 2         role 2: t0 & B ^ s0 ──> role 1
+        role 0: t0 = A ^ t1 ──> role 2         role 1: t1 & B ^ s1 ──> role 2         role 2: t0 & B ^ s0 ──> role 1
         """
         m = self.compare_bits
         low = m - 1
@@ -56,12 +56,12 @@ class Compare(Roles, ABC):
         for b in (b1, b2):
             torch.bitwise_not(b[low], out=b[low])  # the sign bit flipped: 1 means x >= 0
 
-        t1_of0 = self.tape.planes(self.with_next(), f"{label}/t", m, n0)
-        t1_of1 = self.tape.planes(self.with_prev(), f"{label}/t", m, n1)
-        s1_of0 = self.tape.planes(self.with_next(), f"{label}/s1", low, n0)
-        s1_of1 = self.tape.planes(self.with_prev(), f"{label}/s1", low, n1)
-        s0_of0 = self.tape.planes(self.with_prev(), f"{label}/s0", low, n0)
-        s0_of2 = self.tape.planes(self.with_next(), f"{label}/s0", low, n2)
+        t1_of0 = self.planes("01", 0, f"{label}/t", m, n0)
+        t1_of1 = self.planes("01", 1, f"{label}/t", m, n1)
+        s1_of0 = self.planes("01", 0, f"{label}/s", low, n0)
+        s1_of1 = self.planes("01", 1, f"{label}/s", low, n1)
+        s0_of0 = self.planes("02", 0, f"{label}/s", low, n0)
+        s0_of2 = self.planes("02", 2, f"{label}/s", low, n2)
 
         t0_of0 = a.bitwise_xor_(t1_of0)
         g1 = (t1_of1[:low] & b1[:low]).bitwise_xor_(s1_of1)
@@ -73,9 +73,7 @@ class Compare(Roles, ABC):
         t0_of2 = received[self.next][0].view(m, w2)
         g2 = (t0_of2[:low] & b2[:low]).bitwise_xor_(s0_of2)
         seen_g1 = received[self.prev][0].view(low, w2)
-        received = await Round(
-            f"{label}/2", {self.prev: [g2.view(-1)]}, {self.next: [Part(torch.int64, low * w1)]}
-        )
+        received = await Round(f"{label}/2", {self.prev: [g2.view(-1)]}, {self.next: [Part(torch.int64, low * w1)]})
         s2_of1 = received[self.next][0].view(low, w1) ^ g1
         s2_of2 = seen_g1.bitwise_xor_(g2)
 

@@ -10,6 +10,7 @@ can be finished by roles 1 and 2, once role 0 has shared it between them; they t
 from __future__ import annotations
 
 from abc import ABC
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -19,18 +20,19 @@ from mpcpipe.protocol.base import Bits, Share
 from mpcpipe.protocol.replicated3.roles import Chunks, Roles
 from mpcpipe.protocol.rounds import Round
 from mpcpipe.ring import ops
+from mpcpipe.ring.bilinear import Shape
 
 
 @dataclass(frozen=True)
 class Selector:
-    """A bit's halves as elements: role 0's a, role 1's t1 with c, role 2's t0 with c."""
+    """A bit's halves as elements: role 0's a, role 1's t1 with c, role 2's t0 with c. As role 0, a party sends t0."""
 
     a: torch.Tensor
     t1: torch.Tensor
     c1: torch.Tensor
     t0: torch.Tensor
     c2: torch.Tensor
-    shape: tuple[int, ...]
+    shape: Shape
 
 
 def _signed(value: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
@@ -60,8 +62,8 @@ class Convert(Roles, ABC):
         label = self.label("to_ring")
         chunks = self.chunks(bits.numel)
         a, c1, c2 = self._halves(bits, chunks)
-        t1_of1 = self.stream01(1, f"{label}/t", chunks.numel(1))
-        t0 = self.ring.wrap(a - self.stream01(0, f"{label}/t", chunks.numel(0)))
+        t1_of1 = self.elements("01", 1, f"{label}/t", chunks.numel(1))
+        t0 = self.ring.wrap(a - self.elements("01", 0, f"{label}/t", chunks.numel(0)))
         half1 = _signed(t1_of1, c1).add_(c1)
         return await self._finish(label, chunks, [t0], half1, lambda r: _signed(r[0], c2), bits.shape)
 
@@ -73,8 +75,8 @@ class Convert(Roles, ABC):
         label = self.label("select")
         chunks = self.chunks(bits.numel)
         a, c1, c2 = self._halves(bits, chunks)
-        t1 = self.stream01(1, f"{label}/t", chunks.numel(1))
-        t0 = self.ring.wrap(a - self.stream01(0, f"{label}/t", chunks.numel(0)))
+        t1 = self.elements("01", 1, f"{label}/t", chunks.numel(1))
+        t0 = self.ring.wrap(a - self.elements("01", 0, f"{label}/t", chunks.numel(0)))
         partial = Selector(a, t1, c1, t0, c2, bits.shape)
         y, t0_of2 = await self._select(label, chunks, partial, x, first=True)
         return y, Selector(a, t1, c1, t0_of2, c2, bits.shape)
@@ -91,8 +93,8 @@ class Convert(Roles, ABC):
             raise ValueError(f"bits of shape {tuple(s.shape)} cannot select from a value of shape {tuple(x.shape[1:])}")
         flat = x.reshape(2, -1)
         r0, r1, r2 = chunks.slices
-        u0 = (flat[0, r0] + flat[1, r0]).bitwise_and_(-s.a).sub_(self.stream01(0, f"{label}/u", chunks.numel(0)))
-        u1 = self.stream01(1, f"{label}/u", chunks.numel(1))
+        u0 = (flat[0, r0] + flat[1, r0]).bitwise_and_(-s.a).sub_(self.elements("01", 0, f"{label}/u", chunks.numel(0)))
+        u1 = self.elements("01", 1, f"{label}/u", chunks.numel(1))
         x1, x2 = flat[0, r1], flat[1, r1]
         half1 = _signed(u1.addcmul_(s.t1, x2), s.c1).add_((x1 + x2).bitwise_and_(-s.c1))
         held: list[torch.Tensor] = [s.t0]
@@ -107,24 +109,32 @@ class Convert(Roles, ABC):
         y = await self._finish(label, chunks, shared, half1, half2, s.shape)
         return y, held[0]
 
-    async def _finish(self, label, chunks, shared, half1, half2, shape):  # type: ignore[no-untyped-def]
-        """Role 0 hands `shared` to role 2; roles 1 and 2 exchange their masked halves."""
+    async def _finish(
+        self,
+        label: str,
+        chunks: Chunks,
+        shared: list[torch.Tensor],
+        half1: torch.Tensor,
+        half2: Callable[[list[torch.Tensor]], torch.Tensor],
+        shape: Shape,
+    ) -> Share:
+        """Role 0 hands `shared` to role 2, which makes its half from it; roles 1 and 2 exchange their masked halves."""
         ring = self.ring
         n0, n1, n2 = (chunks.numel(role) for role in range(3))
-        s1_of1 = self.stream01(1, f"{label}/s", n1)
+        s1_of1 = self.elements("01", 1, f"{label}/s", n1)
         half1 = ring.wrap(half1.sub_(s1_of1))
         received = await Round(
             f"{label}/1",
             {self.prev: shared, self.next: [half1]},
             {self.next: [Part(ring.dtype, n2)] * len(shared), self.prev: [Part(ring.dtype, n2)]},
         )
-        s0_of2 = self.stream02(2, f"{label}/s", n2)
+        s0_of2 = self.elements("02", 2, f"{label}/s", n2)
         own2 = ring.wrap(half2(received[self.next]).sub_(s0_of2))
         seen1 = received[self.prev][0]
         received = await Round(f"{label}/2", {self.prev: [own2]}, {self.next: [Part(ring.dtype, n1)]})
         out = half1.new_empty((2, n0 + n1 + n2))
         r0, r1, r2 = chunks.slices
-        out[0, r0], out[1, r0] = self.stream02(0, f"{label}/s", n0), self.stream01(0, f"{label}/s", n0)
+        out[0, r0], out[1, r0] = self.elements("02", 0, f"{label}/s", n0), self.elements("01", 0, f"{label}/s", n0)
         out[0, r1], out[1, r1] = s1_of1, ring.wrap(half1 + received[self.next][0])
         out[0, r2], out[1, r2] = ring.wrap(seen1 + own2), s0_of2
         return out.reshape(2, *shape)

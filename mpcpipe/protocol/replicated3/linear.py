@@ -55,17 +55,12 @@ class Linear(Roles, ABC):
         label = self.label("reduce")
         chunks = self.chunks(z.numel())
         s0, s1, s2 = chunks.slices
-        mine = self.stream02(2, f"{label}/mask", chunks.numel(2))
-        z2 = self.ring.wrap(mine.add_(z[s2]))
-        u = self.ring.wrap(z[s0] - self.stream02(0, f"{label}/mask", chunks.numel(0)))
-
-        def value_of_role1(received: torch.Tensor) -> torch.Tensor:
-            return self.ring.wrap(received + z[s1])
-
-        return await Truncation(self, label, chunks, bits).run(u, z2, value_of_role1, shape)
+        u = self.ring.wrap(z[s0] - self.elements("02", 0, f"{label}/mask", chunks.numel(0)))
+        z2 = self.ring.wrap(self.elements("02", 2, f"{label}/mask", chunks.numel(2)).add_(z[s2]))
+        return await Truncation(self, label, chunks, bits).run(u, z[s1], z2, shape)
 
     async def truncate(self, x: Share, bits: int) -> Share:
-        """x / 2^bits. Role 0 holds u = x_0 + x_1, role 1 holds v = x_2.
+        """x / 2^bits. Role 0 holds u = x_0 + x_1 + r, role 1 holds v = x_2 - r, so that u is uniform whatever the shares are.
 
         Security: as in `Truncation`. Cost: 2 rounds, 2k/3 + (bits rounded up to bytes)/3 + 2/3 bits.
         """
@@ -73,5 +68,6 @@ class Linear(Roles, ABC):
         flat = x.reshape(2, -1)
         chunks = self.chunks(flat.shape[1])
         s0, s1, _ = chunks.slices
-        u = self.ring.wrap(flat[0, s0] + flat[1, s0])
-        return await Truncation(self, label, chunks, bits).run(u, None, flat[1, s1], x.shape[1:])
+        u = self.ring.wrap(self.elements("01", 0, f"{label}/u", chunks.numel(0)).add_(flat[0, s0]).add_(flat[1, s0]))
+        v = self.ring.wrap(flat[1, s1] - self.elements("01", 1, f"{label}/u", chunks.numel(1)))
+        return await Truncation(self, label, chunks, bits).run(u, v, None, x.shape[1:])

@@ -22,6 +22,7 @@ from mpcpipe.protocol.base import Protocol
 from mpcpipe.protocol.replicated3.cost import thirds
 from mpcpipe.random.tape import Holders
 from mpcpipe.ring.ops import words
+from mpcpipe.ring.ring import Ring
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,8 @@ class Chunks:
 
     def numel(self, role: int) -> int:
         """Elements for which this party plays `role`."""
-        return self.slices[role].stop - self.slices[role].start
+        chosen = self.slices[role]
+        return int(chosen.stop - chosen.start)
 
 
 def _slices(sizes: list[int], party: int) -> tuple[slice, slice, slice]:
@@ -75,16 +77,18 @@ class Roles(Protocol, ABC):
         """This party and the previous, as holders of a stream."""
         return (self.party, self.prev) if self.party < self.prev else (self.prev, self.party)
 
-    # Streams by roles. Each chunk has its own label, since the same pair of parties plays two pairs of roles.
+    # Streams by the pair of roles that know them. A pair of parties plays each pair of roles in exactly one chunk, so
+    # the pair's name in the label keeps the chunks apart.
 
-    def stream01(self, role: int, label: str, n: int) -> torch.Tensor:
-        """n elements that roles 0 and 1 know, drawn by role 0 or 1."""
-        return self.tape.elements(self.with_next() if role == 0 else self.with_prev(), f"{label}/01", n, self.ring)
+    def _holders(self, pair: str, role: int) -> Holders:
+        other = int(pair.replace(str(role), ""))
+        peer = (self.party + other - role) % 3
+        return (self.party, peer) if self.party < peer else (peer, self.party)
 
-    def stream02(self, role: int, label: str, n: int) -> torch.Tensor:
-        """n elements that roles 0 and 2 know, drawn by role 0 or 2."""
-        return self.tape.elements(self.with_prev() if role == 0 else self.with_next(), f"{label}/02", n, self.ring)
+    def elements(self, pair: str, role: int, label: str, n: int, ring: Ring | None = None) -> torch.Tensor:
+        """n ring elements that the roles of `pair` ("01", "02" or "12") know, drawn by `role`."""
+        return self.tape.elements(self._holders(pair, role), f"{label}/{pair}", n, ring or self.ring)
 
-    def stream12(self, role: int, label: str, n: int) -> torch.Tensor:
-        """n elements that roles 1 and 2 know, drawn by role 1 or 2."""
-        return self.tape.elements(self.with_next() if role == 1 else self.with_prev(), f"{label}/12", n, self.ring)
+    def planes(self, pair: str, role: int, label: str, count: int, n: int) -> torch.Tensor:
+        """`count` planes of n bits that the roles of `pair` know, drawn by `role`."""
+        return self.tape.planes(self._holders(pair, role), f"{label}/{pair}", count, n)

@@ -31,12 +31,12 @@ class Sharing(Roles, ABC):
         if role == 0:
             if value is None or tuple(value.shape) != tuple(shape):
                 raise ValueError(f"party {owner} must give a value of shape {tuple(shape)} to share")
-            s1 = self.stream01(0, label, numel)
+            s1 = self.elements("01", 0, label, numel)
             s0 = self.ring.wrap(value.reshape(-1) - s1)
             await Round(label, {self.prev: [s0]}, {})
             halves = (s0, s1)
         elif role == 1:
-            s1 = self.stream01(1, label, numel)
+            s1 = self.elements("01", 1, label, numel)
             await Round(label, {}, {})
             halves = (s1, none)
         else:

@@ -11,7 +11,10 @@
 With x + 2^(k-2) in [0, 2^(k-1)) its top bit is 0, and the sum u + v wraps around exactly if msb(u) or msb(v). With
 a = not msb(u) and b = not msb(v) the wrap is 1 - ab, so
 
-    x >> t  =  (u >> t) + (v >> t) + (ab - 1) 2^(k-t) - 2^(k-2-t)   (+ 1, so that the mean is right)
+    x >> t  =  (u >> t) + (v >> t) + (ab - 1) 2^(k-t) - 2^(k-2-t)   (+ 1)
+
+is x / 2^t rounded down or up; u being uniform, up as often as the fraction says (2^-t more often, to be exact), so errors do not
+add up over a training,
 
 and of the bit product ab only its value modulo 2^t counts. With the masks opened to each other as alpha and beta,
 
@@ -21,8 +24,6 @@ splits into what role 0 knows and what role 1 knows.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import torch
 
@@ -67,52 +68,51 @@ class Truncation:
         self.small = Ring(bits)
         self.nbytes = correction_bytes(bits)
 
-    def _bit(self, role: int, name: str) -> torch.Tensor:
-        """A packed random bit an element, that `role` and role 2 know (for role 2: r_a by name 'a', r_b by 'b')."""
-        p, n = self.p, self.chunks.numel(role)
-        holders = {(0, "a"): p.with_prev, (2, "a"): p.with_next, (1, "b"): p.with_next, (2, "b"): p.with_prev}
-        return p.tape.planes(holders[role, name](), f"{self.label}/{name}", 1, n)[0]
+    def _bit(self, pair: str, role: int) -> torch.Tensor:
+        """A packed random bit an element: r_a (pair "02") or r_b (pair "12")."""
+        return self.p.planes(pair, role, f"{self.label}/bit", 1, self.chunks.numel(role))[0]
 
     def _correction(self, role: int) -> torch.Tensor:
         """c0, that roles 0 and 2 know."""
-        p = self.p
-        holders = p.with_prev() if role == 0 else p.with_next()
-        return p.tape.elements(holders, f"{self.label}/c", self.chunks.numel(role), self.small)
+        return self.p.elements("02", role, f"{self.label}/c", self.chunks.numel(role), self.small)
 
     def deal(self) -> torch.Tensor:
-        """Role 2: c1 for role 1."""
+        """Role 2: c1 for role 1, reduced to t bits: a carry into the rest of its bytes would tell r_a r_b."""
         n = self.chunks.numel(2)
-        both = self._bit(2, "a") & self._bit(2, "b")
-        return to_bytes(ops.unpack_bits(both, n, self.small.dtype).sub_(self._correction(2)), self.nbytes)
+        both = self._bit("02", 2) & self._bit("12", 2)
+        c1 = ops.unpack_bits(both, n, self.small.dtype).sub_(self._correction(2))
+        return to_bytes(self.small.wrap(c1), self.nbytes)
 
-    def _cross(self, sign: torch.Tensor, correction: torch.Tensor) -> torch.Tensor:
-        """sigma times a correction, where sign = alpha ^ beta as elements 0 and 1."""
-        return (correction ^ -sign).add_(sign)
+    def _open_wrap_bit(self, summand: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """not msb(summand), packed, and the same masked, as it is shown to the other role."""
+        bit = ops.bit_planes((summand >= 0).to(torch.int32), 1)[0]
+        return bit, bit ^ mask
 
-    async def run(
-        self,
-        u: torch.Tensor,
-        z2: torch.Tensor | None,
-        v: torch.Tensor | Callable[[torch.Tensor], torch.Tensor],
-        shape: torch.Size,
-    ) -> Share:
-        """u: role 0's summand. v: role 1's, or a function that makes it from `z2`, which role 2 sends first."""
-        p, ring, t = self.p, self.p.ring, self.bits
+    def _half(
+        self, summand: torch.Tensor, bit: torch.Tensor, sign: torch.Tensor, correction: torch.Tensor
+    ) -> torch.Tensor:
+        """(summand >> t) + (bit + sigma correction) 2^(k-t), where sign says which sigma are -1."""
+        n, dtype, ring = summand.numel(), self.p.ring.dtype, self.p.ring
+        negative = ops.unpack_bits(sign, n, dtype)
+        product = (correction ^ -negative).add_(negative).add_(ops.unpack_bits(bit, n, dtype))
+        return ring.shift_right(summand, self.bits).add_(product << (ring.bits - self.bits))
+
+    async def run(self, u: torch.Tensor, v: torch.Tensor, z2: torch.Tensor | None, shape: torch.Size) -> Share:
+        """u: role 0's summand; v: role 1's, to which it adds the `z2` that role 2 sends first, if there is one."""
+        p, ring, t, dtype = self.p, self.p.ring, self.bits, self.p.ring.dtype
         n0, n1, n2 = (self.chunks.numel(role) for role in range(3))
-        words0, words1 = ops.words(n0), ops.words(n1)
-        dtype = ring.dtype
+        beta_part, y1_part = Part(torch.int64, ops.words(n0)), Part(dtype, n0)
 
         u = ring.wrap(u + (1 << (ring.bits - 2)))
-        not_msb_u = ops.bit_planes((u >= 0).to(dtype), 1)[0]
-        alpha = not_msb_u ^ self._bit(0, "a")
-        mask_b = self._bit(1, "b")
-        send: dict[int, list[torch.Tensor]] = {p.next: [alpha], p.prev: [self.deal()]}
-        receive = {p.prev: [Part(torch.int64, words1)], p.next: [Part(torch.uint8, n1 * self.nbytes)]}
-        beta_part = Part(torch.int64, words0)
-        early = isinstance(v, torch.Tensor)  # role 1 knows v from the start: beta need not wait
-        if early:
-            not_msb_v = ops.bit_planes((v >= 0).to(dtype), 1)[0]
-            own_beta = not_msb_v ^ mask_b
+        not_msb_u, alpha = self._open_wrap_bit(u, self._bit("02", 0))
+        mask_b = self._bit("12", 1)
+        send = {p.next: [alpha], p.prev: [self.deal()]}
+        receive = {
+            p.prev: [Part(torch.int64, ops.words(n1))],
+            p.next: [Part(torch.uint8, n1 * self.nbytes)],
+        }
+        if z2 is None:  # role 1 knows its summand: beta need not wait
+            not_msb_v, own_beta = self._open_wrap_bit(v, mask_b)
             send[p.prev].append(own_beta)
             receive[p.next].append(beta_part)
         else:
@@ -120,36 +120,28 @@ class Truncation:
             receive[p.next].append(Part(dtype, n1))
         received = await Round(f"{self.label}/1", send, receive)
         (seen_alpha,), (dealt, last) = received[p.prev], received[p.next]
-        if not early:
-            v = v(last)
-            not_msb_v = ops.bit_planes((v >= 0).to(dtype), 1)[0]
-            own_beta = not_msb_v ^ mask_b
+        if z2 is not None:
+            v = ring.wrap(v + last)
+            not_msb_v, own_beta = self._open_wrap_bit(v, mask_b)
 
-        # role 1: y1 - s2
-        c1 = from_bytes(dealt, self.nbytes, dtype)
-        bits1 = ops.unpack_bits(seen_alpha & not_msb_v, n1, dtype)
-        bits1.add_(self._cross(ops.unpack_bits(seen_alpha ^ own_beta, n1, dtype), c1)).sub_(1)
-        y1 = ring.shift_right(v, t).add_(bits1 << (ring.bits - t)).add_(1 - (1 << (ring.bits - 2 - t)))
-        s2 = p.stream12(1, self.label, n1)
+        y1 = self._half(v, seen_alpha & not_msb_v, seen_alpha ^ own_beta, from_bytes(dealt, self.nbytes, dtype))
+        y1.sub_((1 << (ring.bits - t)) + (1 << (ring.bits - 2 - t)) - 1)
+        s2 = p.elements("12", 1, self.label, n1)
         y1 = ring.wrap(y1.sub_(s2))
-
-        if early:
+        if z2 is None:
             seen_beta = last
         else:
-            received = await Round(
-                f"{self.label}/2", {p.prev: [own_beta, y1]}, {p.next: [beta_part, Part(dtype, n0)]}
-            )
+            received = await Round(f"{self.label}/2", {p.prev: [own_beta, y1]}, {p.next: [beta_part, y1_part]})
             seen_beta, seen_y1 = received[p.next]
 
-        # role 0: y0 - s0
-        a_minus_alpha = ops.unpack_bits(not_msb_u & seen_beta, n0, dtype).sub_(ops.unpack_bits(alpha & seen_beta, n0, dtype))
-        a_minus_alpha.add_(self._cross(ops.unpack_bits(alpha ^ seen_beta, n0, dtype), self._correction(0).to(dtype)))
-        y0 = ring.shift_right(u, t).add_(a_minus_alpha << (ring.bits - t))
-        s0 = p.stream02(0, self.label, n0)
+        # beta (a - alpha) is 1 where a and not alpha, -1 where alpha and not a: subtract the latter
+        y0 = self._half(u, not_msb_u & seen_beta, alpha ^ seen_beta, self._correction(0).to(dtype))
+        y0.sub_(ops.unpack_bits(alpha & seen_beta, n0, dtype) << (ring.bits - t))
+        s0 = p.elements("02", 0, self.label, n0)
         y0 = ring.wrap(y0.sub_(s0))
-        if early:
+        if z2 is None:
             received = await Round(
-                f"{self.label}/2", {p.prev: [y1], p.next: [y0]}, {p.next: [Part(dtype, n0)], p.prev: [Part(dtype, n1)]}
+                f"{self.label}/2", {p.prev: [y1], p.next: [y0]}, {p.next: [y1_part], p.prev: [Part(dtype, n1)]}
             )
             (seen_y1,), (seen_y0,) = received[p.next], received[p.prev]
         else:
@@ -160,5 +152,5 @@ class Truncation:
         r0, r1, r2 = self.chunks.slices
         out[0, r0], out[1, r0] = s0, ring.wrap(y0 + seen_y1)
         out[0, r1], out[1, r1] = ring.wrap(y1 + seen_y0), s2
-        out[0, r2], out[1, r2] = p.stream12(2, self.label, n2), p.stream02(2, self.label, n2)
+        out[0, r2], out[1, r2] = p.elements("12", 2, self.label, n2), p.elements("02", 2, self.label, n2)
         return out.reshape(2, *shape)
