@@ -180,7 +180,9 @@ class Protocol(ABC):
 
     @abstractmethod
     async def multiply(self, op: Bilinear, x: Share, y: Share) -> Partial:
-        """op(x, y) as a partial: sums of partials, and their products with public integers, cost nothing until `reduce`."""
+        """op(x, y) as a partial: sums of partials, and their products with public integers, cost nothing until
+        `reduce`.
+        """
 
     @abstractmethod
     def partial(self, x: Share) -> Partial:
@@ -188,7 +190,8 @@ class Protocol(ABC):
 
     @abstractmethod
     async def reduce(self, z: Partial, truncate: int = 0) -> Share:
-        """z as a share again; divided by 2^truncate, rounded at random to one of the two neighbours with the right mean.
+        """z as a share again; divided by 2^truncate, rounded at random to one of the two neighbours with the right
+        mean.
 
         Exact for |z| < 2^(k-2), when truncating: there is no big error.
         """

@@ -3,9 +3,10 @@
     async def open_twice(p, x, y):                  gather: both send, then both wait: one round, one frame a peer
         return await gather(p.reveal(x), p.reveal(y))
 
-A `Round` says what this party sends to whom and what it expects from whom. `run` drives a coroutine over a mesh; `gather`
-advances several in lockstep and joins their rounds, so that independent operations cost the rounds of the longest and small
-messages leave in one frame. All parties run the same coroutines, so all agree on rounds, labels and lengths.
+A `Round` says what this party sends to whom and what it expects from whom. `run` drives a coroutine over a mesh;
+`gather` advances several in lockstep and joins their rounds, so that independent operations cost the rounds of the
+longest and small messages leave in one frame. All parties run the same coroutines, so all agree on rounds, labels and
+lengths.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """replicated3: comparing with zero by a carry tree over packed bits.
 
-x = A + B with A = x_0 + x_1 (known to role 0) and B = x_2 (known to roles 1 and 2), both cut to m = compare_bits bits. The
-sign bit is A_{m-1} ^ B_{m-1} ^ carry of the lower m-1 bits. Bits are sliced: plane j holds bit j of every element, so a level
-of the tree is a few word operations on whole planes, and sends exactly the planes that it has.
+x = A + B with A = x_0 + x_1 (known to role 0) and B = x_2 (known to roles 1 and 2), both cut to m = compare_bits bits.
+The sign bit is A_{m-1} ^ B_{m-1} ^ carry of the lower m-1 bits. Bits are sliced: plane j holds bit j of every element,
+so a level of the tree is a few word operations on whole planes, and sends exactly the planes that it has.
 
-Source: the generate/propagate tree is Kogge and Stone's idea in the halving form of ABY3 (Mohassel and Rindal, CCS 2018, 5.3);
-the first product by two messages instead of three, from who knows what, is docs/protocols.md, "Sign".
+Source: the generate/propagate tree is Kogge and Stone's idea in the halving form of ABY3 (Mohassel and Rindal, CCS
+2018, 5.3); the first product by two messages instead of three, from who knows what, is docs/protocols.md, "Sign".
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Compare(Roles, ABC):
     async def nonnegative(self, x: Share) -> Bits:
         """1 where x >= 0.
 
-        Security: role 2 sees A masked by a stream; the parts of the first product and of every level are masked by streams that
-        their receiver does not know.
+        Security: role 2 sees A masked by a stream; the parts of the first product and of every level are masked by
+        streams that their receiver does not know.
         Cost: 2 + ceil(log2(m-1)) rounds; about (m/3 + 2m/3 + 2m) bits a party and element: 11 bytes for m = 32.
         """
         label = self.label("nonnegative")
@@ -48,7 +48,7 @@ class Compare(Roles, ABC):
         m = self.compare_bits
         low = m - 1
         c0, c1, c2 = chunks.slices
-        w0, w1, w2 = (section.stop - section.start for section in chunks.words)
+        _, w1, w2 = (section.stop - section.start for section in chunks.words)
         n0, n1, n2 = (chunks.numel(role) for role in range(3))
         a = ops.bit_planes(flat[0, c0] + flat[1, c0], m)
         b1 = ops.bit_planes(flat[1, c1], m)

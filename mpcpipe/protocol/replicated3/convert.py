@@ -1,10 +1,10 @@
 """replicated3: from packed bits to ring elements, and values selected by bits.
 
-A bit b_0 ^ b_1 ^ b_2 is a ^ c with a = b_0 ^ b_1 known to role 0 and c = b_2 known to roles 1 and 2. So anything linear in a
-can be finished by roles 1 and 2, once role 0 has shared it between them; they then exchange their halves.
+A bit b_0 ^ b_1 ^ b_2 is a ^ c with a = b_0 ^ b_1 known to role 0 and c = b_2 known to roles 1 and 2. So anything linear
+in a can be finished by roles 1 and 2, once role 0 has shared it between them; they then exchange their halves.
 
-    role 0: a - t1 (and a X - u1) ──> role 2        role 1: its half - s1 ──> role 2        role 2: its half - s0 ──> role 1
-    holds (s0, s1)                                  both hold s2, the sum of what they exchanged
+    role 0: a - t1 (and a X - u1) ──> role 2        role 1: its half - s1 ──> role 2        role 2: its half - s0 ──>
+    role 1 holds (s0, s1)                                  both hold s2, the sum of what they exchanged
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class Convert(Roles, ABC):
     async def to_ring(self, bits: Bits) -> Share:
         """Bits as elements: a + c - 2ac.
 
-        Security: role 2 sees a masked by a stream; roles 1 and 2 see each other's half masked by a stream of theirs with role 0.
+        Security: role 2 sees a masked by a stream; roles 1 and 2 see each other's half masked by a stream of theirs
+        with role 0.
         Cost: 2 rounds, k bits a party and element.
         """
         label = self.label("to_ring")

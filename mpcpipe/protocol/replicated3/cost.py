@@ -1,8 +1,7 @@
-"""What replicated3 costs: payload bytes of all three parties together, exact. k-bit elements take k/8 bytes (4 or 8)."""
+"""What replicated3 costs: payload bytes of all three parties together, exact. An element takes 4 or 8 bytes."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from mpcpipe.protocol.base import Cost, Costs
@@ -22,7 +21,8 @@ def correction_bytes(bits: int) -> int:
 
 
 def tree_ands(positions: int) -> list[tuple[int, int]]:
-    """Per level of the carry tree over `positions` bits: pairs that combine, and how many of them need the propagate bit.
+    """Per level of the carry tree over `positions` bits: pairs that combine, and how many of them need the propagate
+    bit.
 
     The lowest position needs none. An odd position is left over at the bottom and goes up as it is.
     """
@@ -87,7 +87,3 @@ class Replicated3Costs(Costs):
         """As `select`, but the half of the bit is shared already."""
         return Cost(2, 3 * numel * self.ring.nbytes)
 
-
-def levels(bits: int) -> int:
-    """Levels of the carry tree of a comparison of `bits` bits."""
-    return math.ceil(math.log2(bits - 1)) if bits > 2 else 0

@@ -1,6 +1,7 @@
 """replicated3: products, resharing, and truncation without the big error.
 
-Source: Araki et al., CCS 2016 (products); the wrap of the truncation as one bit product is docs/protocols.md, "Truncation".
+Source: Araki et al., CCS 2016 (products); the wrap of the truncation as one bit product is docs/protocols.md,
+"Truncation".
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Linear(Roles, ABC):
         return torch.stack((own, received[self.next][0])).reshape(2, *shape)
 
     async def _reduce_and_truncate(self, z: torch.Tensor, bits: int, shape: torch.Size) -> Share:
-        """Role 2 hands z_2 to role 1, so that role 0 holds u = z_0 and role 1 holds v = z_1 + z_2; then as `_truncate`."""
+        """Role 2 hands z_2 to role 1: role 0 holds u = z_0, role 1 holds v = z_1 + z_2. Then `Truncation`."""
         label = self.label("reduce")
         chunks = self.chunks(z.numel())
         s0, s1, s2 = chunks.slices
@@ -60,7 +61,8 @@ class Linear(Roles, ABC):
         return await Truncation(self, label, chunks, bits).run(u, z[s1], z2, shape)
 
     async def truncate(self, x: Share, bits: int) -> Share:
-        """x / 2^bits. Role 0 holds u = x_0 + x_1 + r, role 1 holds v = x_2 - r, so that u is uniform whatever the shares are.
+        """x / 2^bits. Role 0 holds u = x_0 + x_1 + r, role 1 holds v = x_2 - r, so that u is uniform whatever the
+        shares are.
 
         Security: as in `Truncation`. Cost: 2 rounds, 2k/3 + (bits rounded up to bytes)/3 + 2/3 bits.
         """

@@ -13,8 +13,8 @@ a = not msb(u) and b = not msb(v) the wrap is 1 - ab, so
 
     x >> t  =  (u >> t) + (v >> t) + (ab - 1) 2^(k-t) - 2^(k-2-t)   (+ 1)
 
-is x / 2^t rounded down or up; u being uniform, up as often as the fraction says (2^-t more often, to be exact), so errors do not
-add up over a training,
+is x / 2^t rounded down or up; u being uniform, up as often as the fraction says (2^-t more often, to be exact), so
+errors do not add up over a training,
 
 and of the bit product ab only its value modulo 2^t counts. With the masks opened to each other as alpha and beta,
 
@@ -57,8 +57,8 @@ def from_bytes(data: torch.Tensor, nbytes: int, dtype: torch.dtype) -> torch.Ten
 class Truncation:
     """One truncation by `bits` = t: who draws what, who sends what.
 
-    Security: role 1 sees alpha and c1 (and z2), masked by streams that it does not know; role 0 sees beta and y1 - s2, likewise;
-    role 2 sees nothing.
+    Security: role 1 sees alpha and c1 (and z2), masked by streams that it does not know; role 0 sees beta and y1 - s2,
+    likewise; role 2 sees nothing.
     """
 
     def __init__(self, party: Roles, label: str, chunks: Chunks, bits: int) -> None:
