@@ -29,7 +29,9 @@ from mpcpipe.link.frame import (
     Route,
     check_fixed,
     check_parts,
+    clock_if_same,
     encode,
+    encode_for,
     header_bytes,
     memory_of,
     payload_bytes,
@@ -98,10 +100,10 @@ class TcpLink(Link):
     def send(self, label: str, parts: Sequence[torch.Tensor], clock: int = 0) -> None:
         """Send one frame; what the socket does not take at once is left to the sender thread."""
         self._check_usable(label)
-        parts = [part if part.device.type == "cpu" else part.cpu() for part in parts]
-        header = encode(self._outgoing, label, [Part(part.dtype, part.numel()) for part in parts], self._sent, clock)
-        views = [memoryview(header), *(memory_of(part) for part in parts if part.numel())]
-        payload = sum(len(view) for view in views) - len(header)
+        parts = [part if part.is_cpu else part.cpu() for part in parts]
+        header = encode_for(self._outgoing, label, [(part.dtype, part.numel()) for part in parts], self._sent, clock)
+        views = [memoryview(header), *_memories(parts)]
+        payload = sum(map(len, views)) - len(header)
         self._sent += 1
         self.traffic.sent_frames += 1
         self.traffic.sent_payload_bytes += payload
@@ -124,7 +126,7 @@ class TcpLink(Link):
                 pieces = views[:_PIECES]
                 count = self._sock.sendmsg(pieces, [], socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
                 views = _after(views, count)
-                if count < sum(len(piece) for piece in pieces):
+                if count < sum(map(len, pieces)):
                     break
         except BlockingIOError:
             pass
@@ -181,7 +183,7 @@ class TcpLink(Link):
         finally:
             self.traffic.wait_s += time.monotonic() - started_s
         self._received += 1
-        self.traffic.received_payload_bytes += sum(part.nbytes for part in parts)
+        self.traffic.received_payload_bytes += payload_bytes(expected)
         return parts, clock
 
     def _read(self, label: str, expected: Sequence[Part], until: float) -> tuple[list[torch.Tensor], int]:
@@ -190,14 +192,21 @@ class TcpLink(Link):
         early = payload_bytes(expected) <= _SMALL_BYTES
         parts = _allocate(expected) if early else []
         views, got, clock = [header, *_memories(parts)], 0, 0
+        # All that can be done beforehand is: once the frame is here, somebody waits for this party's answer.
+        wanted = memoryview(encode(self._incoming, label, expected, self._received, 0))
         while views:
             count = self._read_some(label, views, until, 0 if got < FIXED_BYTES else socket.MSG_WAITALL)
             before, got = got, got + count
             views = _after(views, count)
-            if before < FIXED_BYTES <= got:
+            same = clock_if_same(header, wanted) if before < size <= got else None
+            if before < FIXED_BYTES <= got and same is None:
+                # Not (yet) all as it should be: field by field, so that a wrong one is named, and named at once.
                 clock = check_fixed(header, self._incoming, label, expected, self._received)
             if before < size <= got:
-                check_parts(header[FIXED_BYTES:], self._incoming, label, expected)
+                if same is None:
+                    check_parts(header[FIXED_BYTES:], self._incoming, label, expected)
+                else:
+                    clock = same
                 if not early:
                     parts = _allocate(expected)
                     views = _memories(parts)
@@ -252,6 +261,8 @@ class TcpLink(Link):
 
 def _after(views: Views, count: int) -> Views:
     """What is left of `views` when their first `count` bytes are done."""
+    if count == sum(map(len, views)):
+        return []
     for index, view in enumerate(views):
         if count < len(view):
             return [view[count:], *views[index + 1 :]]

@@ -10,9 +10,12 @@ every machine, device and library version; elements are read from it as little-e
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
+
+from mpcpipe.ring import native
 
 Fill = Callable[[bytes, torch.Tensor, int], None]
 
@@ -20,16 +23,26 @@ Fill = Callable[[bytes, torch.Tensor, int], None]
 _ZEROS = memoryview(bytes(1 << 18))
 
 
-def _bytes_of(out: torch.Tensor) -> memoryview:
-    if out.device.type != "cpu" or not out.is_contiguous():
+def _require_memory(out: torch.Tensor) -> None:
+    if not (out.is_cpu and out.is_contiguous()):
         raise ValueError("a stream can only be written into a contiguous CPU tensor")
+
+
+def _bytes_of(out: torch.Tensor) -> memoryview:
+    _require_memory(out)
     return out.reshape(-1).view(torch.uint8).numpy().data if out.numel() else memoryview(b"")
 
 
-def _write(cipher: CipherContext, out: torch.Tensor, skip: int) -> None:
+# Asked for every draw, hundreds of times a step.
+@lru_cache(maxsize=1)
+def _native_aes() -> native.NativeLibrary | None:
+    library = native.load()
+    return library if library is not None and library.has_aes else None
+
+
+def _write(cipher: CipherContext, target: memoryview, skip: int) -> None:
     if skip:
         cipher.update(_ZEROS[:skip])
-    target = _bytes_of(out)
     # update_into writes in place; update() would make a new bytes object of every chunk and be several times slower.
     for start in range(0, len(target), len(_ZEROS)):
         chunk = target[start : start + len(_ZEROS)]
@@ -41,7 +54,12 @@ def fill(key: bytes, out: torch.Tensor, offset: int = 0) -> None:
     if len(key) != 16:
         raise ValueError(f"an AES-128 key has 16 bytes, not {len(key)}")
     counter, skip = divmod(offset, 16)
-    _write(Cipher(algorithms.AES(key), modes.CTR(counter.to_bytes(16, "big"))).encryptor(), out, skip)
+    library = _native_aes()
+    if library is not None and not skip and counter + out.nbytes // 16 < 1 << 64:
+        _require_memory(out)
+        library.aes128_ctr(key, counter, out)
+        return
+    _write(Cipher(algorithms.AES(key), modes.CTR(counter.to_bytes(16, "big"))).encryptor(), _bytes_of(out), skip)
 
 
 def fill_chacha20(key: bytes, out: torch.Tensor, offset: int = 0) -> None:
@@ -49,7 +67,7 @@ def fill_chacha20(key: bytes, out: torch.Tensor, offset: int = 0) -> None:
     if len(key) != 32:
         raise ValueError(f"a ChaCha20 key has 32 bytes, not {len(key)}")
     counter, skip = divmod(offset, 64)
-    _write(Cipher(algorithms.ChaCha20(key, counter.to_bytes(16, "little")), None).encryptor(), out, skip)
+    _write(Cipher(algorithms.ChaCha20(key, counter.to_bytes(16, "little")), None).encryptor(), _bytes_of(out), skip)
 
 
 # name -> (bytes of a stream's key, how to fill a tensor)

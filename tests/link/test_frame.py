@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mpcpipe.errors import FrameError
 from mpcpipe.link.base import Part
-from mpcpipe.link.frame import FIXED_BYTES, Route, check, decode_fixed, encode, header_bytes
+from mpcpipe.link.frame import FIXED_BYTES, Route, check, clock_if_same, decode_fixed, encode, header_bytes
 
 ROUTE = Route(b"session!", sender=1, worker=3)
 PARTS = [Part(torch.int64, 5), Part(torch.int32, 0), Part(torch.bool, 7)]
@@ -25,6 +25,8 @@ def taken(
 def test_what_was_expected_is_taken_and_gives_the_clock() -> None:
     assert len(HEADER) == header_bytes(3) == 50 + 3 * 9
     assert taken(HEADER) == 9
+    assert clock_if_same(memoryview(HEADER), memoryview(encode(ROUTE, "step 0/relu", PARTS, 4, 1))) == 9
+    assert clock_if_same(memoryview(HEADER), memoryview(encode(ROUTE, "step 0/relu", PARTS, 5, 9))) is None
 
 
 def test_the_layout_is_fixed() -> None:

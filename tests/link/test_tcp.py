@@ -4,6 +4,7 @@ import socket
 import struct
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -137,6 +138,22 @@ def test_a_wrong_frame_is_refused_at_once_and_for_good(
     peer.sendall(header() + PAYLOAD)
     with pytest.raises(FrameError, match=message):
         end.receive("x", [FOUR])
+
+
+def test_what_a_header_announces_is_not_allocated() -> None:
+    tracemalloc.start()
+    try:
+        for announced in (2**20, 2**40, 2**60):
+            left, peer = sockets()
+            end = link(left, 0)
+            peer.sendall(header(parts=(Part(torch.uint8, announced),) * 3))
+            with pytest.raises(FrameError, match="parts expected"):
+                end.receive("x", [FOUR])
+            end.close()
+            peer.close()
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_repeated_frame_is_refused(alone: tuple[TcpLink, socket.socket]) -> None:

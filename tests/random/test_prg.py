@@ -3,7 +3,17 @@
 import pytest
 import torch
 
+from mpcpipe.random import prg
 from mpcpipe.random.prg import GENERATORS, fill, fill_chacha20
+
+
+@pytest.fixture(autouse=True, params=["native", "cryptography"])
+def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test once with the native library's AES (where it was built), once with the cryptography package's."""
+    if request.param == "cryptography":
+        monkeypatch.setattr(prg, "_native_aes", lambda: None)
+    elif prg._native_aes() is None:
+        pytest.skip("there is no native AES here")
 
 
 def stream(name: str, key: bytes, nbytes: int, offset: int = 0) -> bytes:
@@ -65,6 +75,16 @@ def test_any_slice_equals_the_slice_of_the_whole(name: str) -> None:
         (599_999, 1),
     ]:
         assert stream(name, key, nbytes, offset) == whole[offset : offset + nbytes]
+
+
+@pytest.mark.parametrize("offset", [0, 16, 32 + 16 * 2**32])
+def test_both_libraries_write_the_same_bytes(offset: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = bytes(range(100, 116))
+    for nbytes in (0, 1, 15, 16, 17, 127, 128, 129, 4095, 300_001):
+        first = stream("aes128-ctr", key, nbytes, offset)
+        with monkeypatch.context() as patch:
+            patch.setattr(prg, "_native_aes", lambda: None)
+            assert stream("aes128-ctr", key, nbytes, offset) == first
 
 
 @pytest.mark.parametrize("name", sorted(GENERATORS))
