@@ -1,16 +1,16 @@
 """The networks of the literature on secure training, as plain torch modules; `MODELS` has them by name.
 
-Where papers disagree on the pooling, `pool` is "avg" or "max". Average pooling is a sum, and costs a secure computation nothing;
-max pooling costs three comparisons for a window of four. The published configurations end in a ReLU after the last layer in places; it
-would hide half of the logits from the loss, so it is left out here. Weights start as torch starts them, except where a deep
-network without normalisation would not train (`he_init`).
+Where papers disagree on the pooling, `pool` is "avg" or "max". Average pooling is a sum, and costs a secure computation
+nothing; max pooling costs three comparisons for a window of four. Some published configurations have a ReLU after the
+last layer; it would hide half of the scores from the loss, so it is left out here. Weights start as torch starts them,
+except where a deep network without normalisation would not train (`he_init`).
 
 Sources of the layer lists:
     SecureML    Mohassel and Zhang, IEEE S&P 2017, section 6
-    Sarda       the network of Riazi et al., "Chameleon", ASIA CCS 2018, by its name in Falcon's and Piranha's configurations
+    Sarda       Riazi et al., "Chameleon", ASIA CCS 2018; the name is that of Falcon's and Piranha's configurations
     MiniONN     Liu et al., CCS 2017, figure 12
-    LeNet, AlexNet, VGG-16 for CIFAR-10: Wagh et al., "Falcon", PETS 2021 (max pooling); Tan et al., "CryptGPU", IEEE S&P 2021,
-                and Watson et al., "Piranha", USENIX Security 2022 (average pooling)
+    LeNet, AlexNet and VGG-16 for CIFAR-10: Wagh et al., "Falcon", PETS 2021 (max pooling); Tan et al., "CryptGPU", IEEE
+                S&P 2021, and Watson et al., "Piranha", USENIX Security 2022 (average pooling)
     ResNet-18   He et al., CVPR 2016; the CIFAR form with a 3x3 stem
     MobileNet   Howard et al., 2017; narrower and for 32x32 pixels
 """
@@ -49,7 +49,7 @@ def pooling(kind: str, kernel: int, stride: int | None = None) -> nn.Module:
 
 
 def he_init(model: nn.Module) -> nn.Module:
-    """Weights of the variance 2 / fan in (He et al., ICCV 2015), biases 0: activations keep their size through many ReLUs."""
+    """Weights of variance 2 / fan in (He et al., ICCV 2015), biases 0: activations keep their size."""
     for module in model.modules():
         if isinstance(module, nn.Conv2d | nn.Linear):
             nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
@@ -73,7 +73,7 @@ def sarda() -> nn.Module:
 
 
 def minionn(pool: str = "avg") -> nn.Module:
-    """Two 5x5 convolutions to 16 channels, each pooled before its ReLU, then 256-100-10, for MNIST. 33,542 parameters."""
+    """5x5 convolutions to 16 channels, each pooled before its ReLU, then 256-100-10, for MNIST. 33,542 parameters."""
     return nn.Sequential(
         *(nn.Conv2d(1, 16, 5), pooling(pool, 2), nn.ReLU()),
         *(nn.Conv2d(16, 16, 5), pooling(pool, 2), nn.ReLU()),
@@ -82,7 +82,7 @@ def minionn(pool: str = "avg") -> nn.Module:
 
 
 def lenet(pool: str = "avg") -> nn.Module:
-    """LeNet: 5x5 convolutions to 20 and 50 channels, each with ReLU and 2x2 pooling, then 800-500-10, for MNIST. 431,080 parameters."""
+    """5x5 convolutions to 20 and 50 channels, each with ReLU and 2x2 pooling, then 800-500-10. 431,080 parameters."""
     return nn.Sequential(
         *(nn.Conv2d(1, 20, 5), nn.ReLU(), pooling(pool, 2)),
         *(nn.Conv2d(20, 50, 5), nn.ReLU(), pooling(pool, 2)),
@@ -91,7 +91,8 @@ def lenet(pool: str = "avg") -> nn.Module:
 
 
 def alexnet(pool: str = "avg", batchnorm: bool = False) -> nn.Module:
-    """AlexNet for CIFAR-10: spatial sizes 32, conv 10, pool 4, conv 2, pool 1, and 1 from there on. 3,881,354 parameters.
+    """AlexNet for CIFAR-10: sizes 32, convolved 10, pooled 4, convolved 2, pooled 1, 1 from there on. 3,881,354
+    parameters.
 
     `batchnorm` puts a normalisation after each of the first two ReLUs, as Falcon does (704 parameters more).
     """
@@ -110,7 +111,7 @@ def alexnet(pool: str = "avg", batchnorm: bool = False) -> nn.Module:
 
 
 def vgg16(pool: str = "avg") -> nn.Module:
-    """VGG-16 for CIFAR-10: 13 3x3 convolutions, five times pooled (before the ReLU, as published), then 512-256-256-10. 14,914,378 parameters."""
+    """13 3x3 convolutions, pooled five times (before the ReLU, as published), 512-256-256-10. 14,914,378 parameters."""
     layers: list[nn.Module] = []
     channels = 3
     for width, depth in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
@@ -123,7 +124,7 @@ def vgg16(pool: str = "avg") -> nn.Module:
     return he_init(nn.Sequential(*layers, *head))
 
 
-def _conv_bn(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> tuple[nn.Conv2d, nn.BatchNorm2d]:
+def _conv_bn(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> tuple[nn.Module, nn.Module]:
     conv = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, groups=groups, bias=False)
     return conv, nn.BatchNorm2d(outputs)
 
@@ -158,7 +159,7 @@ def resnet18() -> nn.Module:
 
 
 def mobilenet_like() -> nn.Module:
-    """Seven depthwise separable convolutions (3x3 a channel, then 1x1), each half with BatchNorm and ReLU, for CIFAR-10. 543,050 parameters."""
+    """Seven depthwise separable convolutions, each half with BatchNorm and ReLU, for CIFAR-10. 543,050 parameters."""
 
     def layers() -> Iterator[nn.Module]:
         yield from (*_conv_bn(3, 32, 3), nn.ReLU())
@@ -178,7 +179,7 @@ def digits_mlp() -> nn.Module:
 
 
 def digits_cnn(pool: str = "avg") -> nn.Module:
-    """3x3 convolutions to 16 and 32 channels, each with ReLU and 2x2 pooling, then 128-64-10, for 8x8 digits. 13,706 parameters."""
+    """3x3 convolutions to 16 and 32 channels, each with ReLU and 2x2 pooling, then 128-64-10. 13,706 parameters."""
     return nn.Sequential(
         *(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), pooling(pool, 2)),
         *(nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), pooling(pool, 2)),
@@ -212,7 +213,7 @@ def model_named(name: str) -> ZooModel:
 
 
 def build(name: str, args: Mapping[str, Any] | None = None) -> nn.Module:
-    """A new network of the zoo, its weights drawn from torch's generator. Arguments that it does not take are a JobError."""
+    """A new network of the zoo, its weights drawn from torch's generator. Arguments it does not take are a JobError."""
     model = model_named(name)
     known = inspect.signature(model.build).parameters
     for arg in args or {}:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 from torch import nn
@@ -19,7 +21,7 @@ def conv_bn(inputs: int, outputs: int, kernel: int) -> int:
 
 
 def fc(*widths: int) -> int:
-    return sum(b * (a + 1) for a, b in zip(widths, widths[1:], strict=False))
+    return sum(b * (a + 1) for a, b in pairwise(widths))
 
 
 def block(inputs: int, outputs: int, shortcut: bool) -> int:
@@ -41,7 +43,7 @@ COUNTS = {
         + fc(256, 256, 256, 10),
         3_881_354,
     ),
-    "vgg16": (sum(conv(a, b, 3) for a, b in zip(VGG, VGG[1:], strict=False)) + fc(512, 256, 256, 10), 14_914_378),
+    "vgg16": (sum(conv(a, b, 3) for a, b in pairwise(VGG)) + fc(512, 256, 256, 10), 14_914_378),
     # The count of the CIFAR form of ResNet-18 is widely published.
     "resnet18": (
         conv_bn(3, 64, 3) + 2 * block(64, 64, False) + fc(512, 10)
@@ -50,7 +52,7 @@ COUNTS = {
     ),
     "mobilenet_like": (
         conv_bn(3, 32, 3) + fc(512, 10)
-        + sum(separable(a, b) for a, b in ((32, 64), (64, 128), (128, 128), (128, 256), (256, 256), (256, 512), (512, 512))),
+        + sum(separable(a, b) for a, b in pairwise((32, 64, 128, 128, 256, 256, 512, 512))),
         543_050,
     ),
     "digits_mlp": (fc(64, 64, 10), 4_810),
