@@ -1,7 +1,7 @@
 """Secret numbers with a fixed point: shares, and how many of their bits are fraction.
 
-Scales differ on purpose: average pooling over a window of 4 is a sum whose value has two more fraction bits, and costs nothing;
-the next product truncates them away together with its own.
+Scales differ on purpose: average pooling over a window of 4 is a sum whose value has two more fraction bits, and
+costs nothing; the next product truncates them away together with its own.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ def raised(p: Protocol, x: Fixed, fraction_bits: int) -> Fixed:
     """x with at least as many fraction bits as it has: a shift left. Local."""
     more = fraction_bits - x.fraction_bits
     if more < 0:
-        raise ValueError(f"a value of {x.fraction_bits} fraction bits cannot be given {fraction_bits} without a truncation")
+        raise ValueError(
+            f"a value of {x.fraction_bits} fraction bits cannot be given {fraction_bits} without a truncation"
+        )
     return Fixed(p.ring.wrap(x.data << more), fraction_bits) if more else x
 
 
@@ -74,7 +76,9 @@ def added(p: Protocol, x: Fixed, y: Fixed) -> Fixed:
     return Fixed(p.ring.wrap(raised(p, x, bits).data + raised(p, y, bits).data), bits)
 
 
-async def product(p: Protocol, op: Bilinear, x: Fixed, y: Fixed, fraction_bits: int, bias: Fixed | None = None) -> Fixed:
+async def product(
+    p: Protocol, op: Bilinear, x: Fixed, y: Fixed, fraction_bits: int, bias: Fixed | None = None
+) -> Fixed:
     """op(x, y) (+ bias, already broadcast against the result) with `fraction_bits`, reduced once.
 
     Cost: one `reduce`, with truncation if the product has more fraction bits than asked for.

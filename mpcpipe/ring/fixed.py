@@ -14,8 +14,8 @@ from mpcpipe.ring.ring import Ring
 class FixedPoint:
     """Encoding of reals into `ring` with `fraction_bits` bits after the point.
 
-    limit: the largest magnitude that `encode` takes; 0 means the ring's own bound, 2^(k - 2 - fraction_bits): products of
-    bigger values would not survive a truncation anyway.
+    limit: the largest magnitude that `encode` takes; 0 means the ring's own bound, 2^(k - 2 - fraction_bits):
+    products of bigger values would not survive a truncation anyway.
     """
 
     ring: Ring
@@ -48,11 +48,12 @@ class FixedPoint:
             index = tuple(int(i) for i in bad.nonzero()[0])
             value = float(wide[index])
             count = int(bad.sum())
-            what = "not a finite number" if value != value or abs(value) == float("inf") else f"of magnitude {abs(value):.6g}"
+            finite = bool(torch.isfinite(wide[index]))
+            what = f"of magnitude {abs(value):.6g}" if finite else "not a finite number"
             raise RangeError(
-                f"{name}: element {list(index)} is {what}; the fixed point with {self.fraction_bits} fraction bits takes "
-                f"|x| < {self.bound:g} ({count} of {wide.numel()} elements do not fit). Scale or clean the values, or choose "
-                "fewer fraction bits."
+                f"{name}: element {list(index)} is {what}; the fixed point with {self.fraction_bits} fraction bits "
+                f"takes |x| < {self.bound:g} ({count} of {wide.numel()} elements do not fit). Scale or clean the "
+                "values, or choose fewer fraction bits."
             )
         return (wide * 2.0**self.fraction_bits).round().to(self.ring.dtype)
 

@@ -71,7 +71,12 @@ def test_linear_takes_values_with_more_fraction_bits(kind):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("stride", "padding", "dilation", "groups"),
-    [((1, 1), (0, 0), (1, 1), 1), ((2, 1), (1, 2), (1, 1), 1), ((1, 1), (2, 2), (2, 2), 2), ((2, 2), (1, 1), (1, 1), 4)],
+    [
+        ((1, 1), (0, 0), (1, 1), 1),
+        ((2, 1), (1, 2), (1, 1), 1),
+        ((1, 1), (2, 2), (2, 2), 2),
+        ((2, 2), (1, 1), (1, 1), 4),
+    ],
 )
 def test_conv2d(kind, stride, padding, dilation, groups):
     module = torch.nn.Conv2d(4, 8, (3, 3), stride, padding, dilation, groups)
@@ -144,11 +149,17 @@ def test_avg_pool(kind, kernel, stride, padding, rounds):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_adaptive_avg_pool(kind):
-    check(kind, torch.nn.AdaptiveAvgPool2d((2, 1)), lambda: secure.AdaptiveAvgPool2d("layer", (2, 1)), quantized(2, 3, 4, 4), 0)
+    check(
+        kind,
+        torch.nn.AdaptiveAvgPool2d((2, 1)),
+        lambda: secure.AdaptiveAvgPool2d("layer", (2, 1)),
+        quantized(2, 3, 4, 4),
+        0,
+    )
 
 
 def test_adaptive_avg_pool_of_unequal_windows_is_refused():
-    with pytest.raises(ModelError, match="layer: .*equal size"):
+    with pytest.raises(ModelError, match=r"layer: .*equal size"):
         secure.AdaptiveAvgPool2d("layer", (2, 2)).output_shape((1, 1, 5, 4))
 
 
@@ -168,7 +179,12 @@ def test_pooling_defers_at_most_eight_bits(kind):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("kernel", "stride", "padding", "rounds"),
-    [((2, 2), (2, 2), (0, 0), 2), ((3, 3), (2, 2), (0, 0), 4), ((3, 3), (2, 2), (1, 1), 4), ((2, 3), (1, 1), (1, 1), 3)],
+    [
+        ((2, 2), (2, 2), (0, 0), 2),
+        ((3, 3), (2, 2), (0, 0), 4),
+        ((3, 3), (2, 2), (1, 1), 4),
+        ((2, 3), (1, 1), (1, 1), 3),
+    ],
 )
 def test_max_pool(kind, kernel, stride, padding, rounds):
     forward, backward, _ = check(

@@ -12,13 +12,16 @@ from mpcpipe.protocol.base import Protocol
 from mpcpipe.ring.bilinear import Shape
 
 COMPARED_BITS = 2
-"""Fraction bits above the working precision that a comparison still takes: they come off the range of what it compares."""
+"""Fraction bits above the working precision that a comparison still takes: they come off the range of what it
+compares.
+"""
 
 
 class ReLU(Layer):
     """max(x, 0): the sign, then a selection by it; the way back selects by the same bits.
 
-    Cost: forward `nonnegative` and `select`, 9 rounds under replicated3 with 32 compared bits; backward `select_again`, 2 rounds.
+    Cost: forward `nonnegative` and `select`, 9 rounds under replicated3 with 32 compared bits; backward
+    `select_again`, 2 rounds.
     Input with more than `working_bits` + 2 fraction bits is truncated first (2 rounds).
     """
 
@@ -55,7 +58,9 @@ class Flatten(Layer):
 
 
 def public_mask(seed: int, scope: str, shape: Shape, p: float) -> torch.Tensor:
-    """0 with probability p, else 1 (int64), the same for all who know seed and scope: SHAKE-256 of both, 16 bits an element."""
+    """0 with probability p, else 1 (int64), the same for all who know seed and scope: SHAKE-256 of both, 16 bits an
+    element.
+    """
     numel = torch.Size(shape).numel()
     stream = hashlib.shake_256(f"dropout|{seed}|{scope}".encode()).digest(2 * numel)
     words = torch.frombuffer(bytearray(stream), dtype=torch.uint8).view(-1, 2).to(torch.int64)
@@ -65,8 +70,8 @@ def public_mask(seed: int, scope: str, shape: Shape, p: float) -> torch.Tensor:
 class Dropout(Layer):
     """torch.nn.Dropout with a mask that everybody may know: it depends on `seed` and the scope, never on data.
 
-    The factor 1 / (1 - p) is a public integer over at most 2^8, so it only adds fraction bits. Cost: none (a truncation when
-    the input already has more than `working_bits` fraction bits and p is not 1/2).
+    The factor 1 / (1 - p) is a public integer over at most 2^8, so it only adds fraction bits. Cost: none (a
+    truncation when the input already has more than `working_bits` fraction bits and p is not 1/2).
     """
 
     def __init__(self, name: str, p: float, seed: int = 0) -> None:

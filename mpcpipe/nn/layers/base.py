@@ -4,8 +4,8 @@
     input_grad(p, saved, dy)  -> dx               the way back down the chain
     weight_grad(p, saved, dy) -> {name: grad}     needed by nobody until the update: fills gaps in a schedule
 
-A layer holds no state of a step but its parameters, so several micro-batches can be in it at once. `p` is a protocol in a scope
-of its own for (step, layer, micro-batch, direction).
+A layer holds no state of a step but its parameters, so several micro-batches can be in it at once. `p` is a protocol
+in a scope of its own for (step, layer, micro-batch, direction).
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ Saved = Any
 class Layer(ABC):
     """One secure layer.
 
-    name: unique in the model, the torch module's qualified name (`features.0`), so labels do not depend on where the model is cut.
+    name: unique in the model, the torch module's qualified name (`features.0`), so labels do not depend on where the
+    model is cut.
     parameters: secret weights by their torch name (`weight`, `bias`). buffers: other secret state (running statistics).
     initial: the values in the clear (float tensors) from which the weights start.
     working_bits: fraction bits that results come back to; the same for all layers of a model.
@@ -62,7 +63,9 @@ class Layer(ABC):
 
 
 def walk(layers: Sequence[Layer]) -> Iterator[Layer]:
-    """All leaf layers, those inside composites included, in order. These hold the parameters, buffers and working_bits."""
+    """All leaf layers, those inside composites included, in order. These hold the parameters, buffers and
+    working_bits.
+    """
     for layer in layers:
         inner = layer.children()
         if inner:
@@ -77,7 +80,9 @@ def parameters(layers: Sequence[Layer]) -> dict[str, Fixed]:
 
 
 def set_parameters(layers: Sequence[Layer], values: dict[str, Fixed]) -> None:
-    """Replace the parameters that are in `values`. Tensors are replaced, never written to: a forward pass may hold them."""
+    """Replace the parameters that are in `values`. Tensors are replaced, never written to: a forward pass may hold
+    them.
+    """
     for layer in walk(layers):
         for key in layer.parameters:
             full = f"{layer.name}.{key}"

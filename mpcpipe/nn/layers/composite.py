@@ -24,7 +24,9 @@ async def _forward(p: Protocol, layers: Sequence[Layer], x: Fixed, training: boo
     return x, kept
 
 
-async def _input_grad(p: Protocol, layers: Sequence[Layer], kept: Sequence[Any], dy: Fixed) -> tuple[Fixed, list[Fixed]]:
+async def _input_grad(
+    p: Protocol, layers: Sequence[Layer], kept: Sequence[Any], dy: Fixed
+) -> tuple[Fixed, list[Fixed]]:
     """The gradient of the chain's input, and of each layer's output."""
     outer = []
     for layer, saved in zip(reversed(layers), reversed(kept), strict=True):
@@ -84,7 +86,9 @@ class Residual(Layer):
     async def weight_grad(self, p: Protocol, saved: Saved, dy: Fixed) -> dict[str, PartialGrad]:
         """The inner layers' gradients, by `layer.parameter` with the layer's full name."""
         if "grads" not in saved:
-            raise ValueError(f"{self.name}: the way back (input_grad) comes before the weight gradients of a residual block")
+            raise ValueError(
+                f"{self.name}: the way back (input_grad) comes before the weight gradients of a residual block"
+            )
         found: dict[str, PartialGrad] = {}
         for layer, kept, dz in zip(self.children(), [*saved["body"], *saved["shortcut"]], saved["grads"], strict=True):
             grads = await layer.weight_grad(_inner(p, layer), kept, dz)

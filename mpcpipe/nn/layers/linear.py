@@ -1,7 +1,7 @@
 """Layers with weights that are one bilinear operation: Linear and Conv2d.
 
-Forward: one product joined with its truncation, the bias added to the product before it is reduced. Gradient of the input: one
-such product. Gradients of the weights: local products, reduced once a step by the optimizer.
+Forward: one product joined with its truncation, the bias added to the product before it is reduced. Gradient of the
+input: one such product. Gradients of the weights: local products, reduced once a step by the optimizer.
 """
 
 from __future__ import annotations

@@ -70,7 +70,9 @@ class Windows:
 
 def _pool_shape(layer: Layer, windows: Windows, shape: Shape) -> Shape:
     if len(shape) != 4 or min(windows.output((shape[2], shape[3]))) < 1:
-        raise ValueError(f"{layer.name} takes (batch, channels, height, width) of at least its window, not {tuple(shape)}")
+        raise ValueError(
+            f"{layer.name} takes (batch, channels, height, width) of at least its window, not {tuple(shape)}"
+        )
     return (*shape[:2], *windows.output((shape[2], shape[3])))
 
 
@@ -87,7 +89,8 @@ async def _average(p: Protocol, x: Fixed, window: int, working_bits: int) -> Fix
 class AvgPool2d(Layer):
     """torch.nn.AvgPool2d (padding counts, as is torch's default). x (batch, channels, height, width).
 
-    Cost: none where the window is a power of two, up to 8 deferred bits; else one truncation of the output (2 rounds) each way.
+    Cost: none where the window is a power of two, up to 8 deferred bits; else one truncation of the output (2 rounds)
+    each way.
     """
 
     def __init__(self, name: str, kernel_size: Pair, stride: Pair | None = None, padding: Pair = (0, 0)) -> None:
@@ -157,8 +160,8 @@ class MaxPool2d(Layer):
     """torch.nn.MaxPool2d. x (batch, channels, height, width), |x| < 2^(compare_bits - 2) units.
 
     All windows play at once: a level compares half of the remaining positions with the other half.
-    Cost: window - 1 comparisons and selections an output, 9 rounds a level (replicated3, 32 compared bits), ceil(log2 window)
-    levels; backward 2 rounds a level. The first of equal values is not always the one that gets the gradient.
+    Cost: window - 1 comparisons and selections an output, 9 rounds a level (replicated3, 32 compared bits), ceil(log2
+    window) levels; backward 2 rounds a level. The first of equal values is not always the one that gets the gradient.
     """
 
     def __init__(self, name: str, kernel_size: Pair, stride: Pair | None = None, padding: Pair = (0, 0)) -> None:
