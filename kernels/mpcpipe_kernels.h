@@ -8,7 +8,7 @@
  *   - `accumulate` != 0 adds the result to what the output holds, otherwise it is overwritten.
  *   - `threads` >= 1 is how many threads may work, the caller's included; each writes its own part of the output, so the result does not
  *     depend on it. Small products use one thread whatever is asked.
- *   - Inputs must not overlap the output.
+ *   - Inputs must not overlap the output; MPK_OVERLAP says so where they do, and nothing is written then.
  *   - Functions may be called from several threads at once. Scratch memory is kept by each thread for its next call.
  */
 #ifndef MPCPIPE_KERNELS_H
@@ -35,7 +35,8 @@ enum mpk_status {
   MPK_TOO_LARGE = 2,   /* a size, or a product of sizes, does not fit the address arithmetic */
   MPK_NO_MEMORY = 3,   /* scratch memory could not be had */
   MPK_UNSUPPORTED = 4, /* this processor lacks the instructions (AES) */
-  MPK_FAILED = 5       /* the system refused something else, for example a thread */
+  MPK_FAILED = 5,      /* the system refused something else, for example a thread */
+  MPK_OVERLAP = 6      /* the output shares memory with an input: give other memory and copy */
 };
 
 enum mpk_isa { MPK_ISA_PORTABLE = 0, MPK_ISA_AVX2 = 1 };

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <exception>
+#include <initializer_list>
 #include <limits>
 #include <new>
 #include <stdexcept>
@@ -43,6 +44,33 @@ Index product(Index first, Index second, Rest... rest) {
 
 inline Index ceil_div(Index x, Index y) { return (x + y - 1) / y; }
 inline Index round_up(Index x, Index y) { return ceil_div(x, y) * y; }
+
+// The addresses that a strided array takes up: [begin, end), empty if the array is.
+struct Span {
+  std::uintptr_t begin = 0, end = 0;
+
+  bool overlaps(const Span& other) const { return begin < other.end && other.begin < end; }
+};
+
+struct Extent {
+  Index count, stride;
+};
+
+template <class T>
+Span span_of(const T* base, std::initializer_list<Extent> extents) {
+  Index low = 0, high = 1;
+  for (const Extent& extent : extents) {
+    if (extent.count == 0) return {};
+    Index last;
+    require(!__builtin_mul_overflow(extent.count - 1, extent.stride, &last), MPK_TOO_LARGE);
+    require(!__builtin_add_overflow(last < 0 ? low : high, last, last < 0 ? &low : &high), MPK_TOO_LARGE);
+  }
+  constexpr Index kMost = std::numeric_limits<Index>::max() / 16;
+  require(low >= -kMost && high <= kMost, MPK_TOO_LARGE);
+  const std::uintptr_t start = reinterpret_cast<std::uintptr_t>(base);
+  return {start + static_cast<std::uintptr_t>(low * static_cast<Index>(sizeof(T))),
+          start + static_cast<std::uintptr_t>(high * static_cast<Index>(sizeof(T)))};
+}
 
 // Memory that only grows, aligned to cache lines; one lives in each thread, so a call seldom allocates.
 class Scratch {

@@ -53,21 +53,43 @@ void conv2d_input_grad(const ConvShape& s, const T* dy, const T* w, T* dx, bool 
     scatter_input_grad(s, dy, w, dx, accumulate, threads);
 }
 
+enum class Direction { kForward, kInputGrad, kWeightGrad };
+
+// The one way in: x, w and y are the tensors of the convolution or of its gradients; the direction says which is written.
+template <Direction direction, class T>
+int convolve(const mpk_conv* conv, const T* first, const T* second, T* out, int accumulate, int threads) noexcept {
+  return guarded([&] {
+    const ConvShape s(*conv);
+    const Index x = s.batch * s.in_channels * s.in_plane(), y = s.batch * s.out_channels * s.out_plane();
+    const Index w = s.out_channels * s.group_in * s.taps();
+    constexpr bool forward = direction == Direction::kForward, input = direction == Direction::kInputGrad;
+    const Span written = span_of(out, {{forward ? y : input ? x : w, 1}});
+    require(!written.overlaps(span_of(first, {{input ? y : x, 1}})), MPK_OVERLAP);
+    require(!written.overlaps(span_of(second, {{forward || input ? w : y, 1}})), MPK_OVERLAP);
+    if constexpr (forward)
+      conv2d(s, first, second, out, accumulate != 0, threads);
+    else if constexpr (input)
+      conv2d_input_grad(s, first, second, out, accumulate != 0, threads);
+    else
+      conv2d_weight_grad(s, first, second, out, accumulate != 0, threads);
+  });
+}
+
 }  // namespace
 }  // namespace mpk
 
-#define MPK_CONVOLUTIONS(suffix, T)                                                                                 \
-  int mpk_conv2d_##suffix(const mpk_conv* conv, const T* x, const T* w, T* y, int accumulate, int threads) {        \
-    return mpk::guarded([&] { mpk::conv2d(mpk::ConvShape(*conv), x, w, y, accumulate != 0, threads); });            \
-  }                                                                                                                 \
-  int mpk_conv2d_input_grad_##suffix(const mpk_conv* conv, const T* dy, const T* w, T* dx, int accumulate,          \
-                                     int threads) {                                                                 \
-    return mpk::guarded([&] { mpk::conv2d_input_grad(mpk::ConvShape(*conv), dy, w, dx, accumulate != 0, threads); }); \
-  }                                                                                                                 \
-  int mpk_conv2d_weight_grad_##suffix(const mpk_conv* conv, const T* x, const T* dy, T* dw, int accumulate,         \
-                                      int threads) {                                                                \
-    return mpk::guarded([&] { mpk::conv2d_weight_grad(mpk::ConvShape(*conv), x, dy, dw, accumulate != 0, threads); }); \
+#define MPK_CONVOLUTIONS(suffix, T)                                                                                  \
+  int mpk_conv2d_##suffix(const mpk_conv* conv, const T* x, const T* w, T* y, int accumulate, int threads) {         \
+    return mpk::convolve<mpk::Direction::kForward>(conv, x, w, y, accumulate, threads);                              \
+  }                                                                                                                  \
+  int mpk_conv2d_input_grad_##suffix(const mpk_conv* conv, const T* dy, const T* w, T* dx, int accumulate,           \
+                                     int threads) {                                                                  \
+    return mpk::convolve<mpk::Direction::kInputGrad>(conv, dy, w, dx, accumulate, threads);                          \
+  }                                                                                                                  \
+  int mpk_conv2d_weight_grad_##suffix(const mpk_conv* conv, const T* x, const T* dy, T* dw, int accumulate,          \
+                                      int threads) {                                                                 \
+    return mpk::convolve<mpk::Direction::kWeightGrad>(conv, x, dy, dw, accumulate, threads);                         \
   }
 
-MPK_CONVOLUTIONS(u64, uint64_t)
-MPK_CONVOLUTIONS(u32, uint32_t)
+MPK_CONVOLUTIONS(u64, std::uint64_t)
+MPK_CONVOLUTIONS(u32, std::uint32_t)

@@ -82,7 +82,10 @@ class Gemm {
     // Pairs pay once a few rows and columns share each sum of excesses.
     paired_ = Micro::kHasPairs && m >= 8 && n >= 8 && depth >= 8;
     // Blocks and tiles of nearly equal size: 20 rows are 4 tiles of 5, not 3 of 6 and one of 2.
-    tiles_ = ceil_div(m, MR);
+    Index most_rows = MR;
+    if constexpr (Micro::kHasPairs)
+      if (paired_) most_rows = Micro::kPairedMR;
+    tiles_ = ceil_div(m, most_rows);
     kc_most_ = round_up(ceil_div(depth, ceil_div(depth, Micro::kKC)), 2);  // even: only the last k can lack a partner
     tiles_per_block_ = std::min(tiles_, Micro::kMC / MR);
     panels_per_block_ = std::min(ceil_div(n, NR), Micro::kNC / NR);

@@ -48,6 +48,9 @@ void matmul(Index m, Index n, Index k, Strided<T> a, Strided<T> b, T* c, Index c
             int threads) {
   require(m >= 0 && n >= 0 && k >= 0 && threads >= 1);
   product(m, k), product(k, n), product(m, n);
+  const Span out = span_of(c, {{m, c_row}, {n, c_col}});
+  require(!out.overlaps(span_of(a.base, {{m, a.row}, {k, a.col}})), MPK_OVERLAP);
+  require(!out.overlaps(span_of(b.base, {{k, b.row}, {n, b.col}})), MPK_OVERLAP);
   with_micro<T>([&](auto micro) {
     using Micro = decltype(micro);
     // C^T = B^T A^T: turned where that leaves fewer lanes of the vectors empty.

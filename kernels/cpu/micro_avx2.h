@@ -28,7 +28,7 @@ struct MicroAvx2U64 {
   using T = std::uint64_t;
   using Kernel = void (*)(const Tile<T>& tile);
   static constexpr bool kHasPairs = true;
-  static constexpr int kMR = 6, kNR = 4, kTransposed = 4;
+  static constexpr int kMR = 6, kPairedMR = 6, kNR = 4, kTransposed = 4;
   static constexpr Index kKC = 256, kMC = 96, kNC = 1024;
 
   MPK_TARGET("avx2") static __m256i load(const T* from) {
@@ -63,7 +63,6 @@ struct MicroAvx2U64 {
     const T* a = tile.a;
     const Index* offset = tile.offset;
     const Index* const end = offset + tile.kc;
-#pragma GCC unroll 4
     for (; offset != end; ++offset, a += R) {
       const __m256i b = load(tile.b + *offset), swapped = swap(b);
 #define MPK_STEP(i)                         \
@@ -86,7 +85,6 @@ struct MicroAvx2U64 {
     const T* a = tile.a;
     const Index* offset = tile.offset;
     const Index* const end = offset + tile.kc;
-#pragma GCC unroll 2
     for (; offset != end; offset += 2, a += 2 * R) {
       const __m256i b0 = load(tile.b + offset[0]), b1 = load(tile.b + offset[1]);
 #define MPK_STEP(i)                                                               \
@@ -154,7 +152,6 @@ struct MicroAvx2U32 {
     const T* a = tile.a;
     const Index* offset = tile.offset;
     const Index* const end = offset + tile.kc;
-#pragma GCC unroll 4
     for (; offset != end; ++offset, a += R) {
       const __m256i* b = reinterpret_cast<const __m256i*>(tile.b + *offset);
       const __m256i b0 = _mm256_loadu_si256(b), b1 = _mm256_loadu_si256(b + 1);

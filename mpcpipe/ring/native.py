@@ -15,6 +15,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
@@ -34,6 +35,7 @@ STATUS_TEXTS = {
     4: "this processor lacks the instructions",
     5: "the system refused a resource, for example a thread",
 }
+_OVERLAP = 6
 
 
 class _Conv(ctypes.Structure):
@@ -52,6 +54,8 @@ class _Conv(ctypes.Structure):
 def _conv_struct(shape: ConvShape) -> _Conv:
     return _Conv(*shape.x, shape.w[0], *shape.w[2:], *shape.stride, *shape.padding, *shape.dilation, shape.groups)
 
+
+_Functions = dict[torch.dtype, Callable[..., int]]
 
 _POINTER, _SIZE, _INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
 _CONV = (ctypes.POINTER(_Conv), *(_POINTER,) * 3, _INT, _INT)
@@ -73,34 +77,14 @@ _SIGNATURES: dict[str, tuple[type, ...]] = {
 }
 
 
-def _check(status: int, what: str) -> None:
-    if status:
-        reason = STATUS_TEXTS.get(status, f"unknown status {status}")
-        raise KernelError(f"the native library cannot compute {what}: {reason}")
+def _failure(status: int, what: str) -> KernelError:
+    reason = STATUS_TEXTS.get(status, f"unknown status {status}")
+    return KernelError(f"the native library cannot compute {what}: {reason}")
 
 
-def _width(*tensors: torch.Tensor) -> str:
-    """u32 or u64, the one that all tensors have; they must be on the CPU."""
-    dtype = tensors[0].dtype
-    for tensor in tensors:
-        if tensor.dtype != dtype or dtype not in (torch.int32, torch.int64) or tensor.device.type != "cpu":
-            found = ", ".join(f"{t.dtype} on {t.device}" for t in tensors)
-            raise KernelError(f"the native library takes int32 or int64 CPU tensors, all of one dtype, not {found}")
-    return "u32" if dtype == torch.int32 else "u64"
-
-
-def _span(tensor: torch.Tensor) -> tuple[int, int]:
-    """Addresses from the first byte of the tensor to past its last (strides are never negative in torch)."""
-    start = tensor.data_ptr()
-    if not tensor.numel():
-        return start, start
-    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return start, start + (last + 1) * tensor.element_size()
-
-
-def _overlap(out: torch.Tensor, *inputs: torch.Tensor) -> bool:
-    begin, end = _span(out)
-    return any(first < end and begin < last for first, last in map(_span, inputs))
+def _refuse(*tensors: torch.Tensor) -> ValueError:
+    found = ", ".join(f"{tensor.dtype} on {tensor.device}" for tensor in tensors)
+    return ValueError(f"the native library takes int32 or int64 CPU tensors, all of one dtype, not {found}")
 
 
 class NativeLibrary:
@@ -125,8 +109,15 @@ class NativeLibrary:
             raise KernelError(
                 f"{path} has ABI version {found}, but this mpcpipe needs {ABI_VERSION}: install mpcpipe again"
             )
+        self._matmul = self._for_dtypes("mpk_matmul")
+        self._conv2d = self._for_dtypes("mpk_conv2d")
+        self._conv2d_input_grad = self._for_dtypes("mpk_conv2d_input_grad")
+        self._conv2d_weight_grad = self._for_dtypes("mpk_conv2d_weight_grad")
         if isa is not None:
             self.set_isa(isa)
+
+    def _for_dtypes(self, name: str) -> _Functions:
+        return {torch.int64: getattr(self._c, f"{name}_u64"), torch.int32: getattr(self._c, f"{name}_u32")}
 
     @property
     def isa(self) -> str:
@@ -137,7 +128,9 @@ class NativeLibrary:
         """Uses the instruction set `name` in this whole process from now on; KernelError if the processor lacks it."""
         if name not in ISA_NAMES:
             raise KernelError(f"there is no instruction set {name!r}, only {', '.join(ISA_NAMES)}")
-        _check(self._c.mpk_set_isa(ISA_NAMES.index(name)), f"with {name}")
+        status = self._c.mpk_set_isa(ISA_NAMES.index(name))
+        if status:
+            raise _failure(status, f"with {name}")
 
     @property
     def has_aes(self) -> bool:
@@ -154,15 +147,20 @@ class NativeLibrary:
     ) -> torch.Tensor:
         """a (m, k) times b (k, n), any strides."""
         shape = matmul_shape(a.shape, b.shape)
-        width = _width(a, b)
-        target = self._target(out, shape, (a, b), accumulate)
+        dtype = a.dtype
+        function = self._matmul.get(dtype)
+        if function is None or b.dtype != dtype or not (a.is_cpu and b.is_cpu):
+            raise _refuse(a, b)
+        target = _target(out, shape, dtype, accumulate)
         (m, n), k = shape, a.shape[1]
-        status = getattr(self._c, f"mpk_matmul_{width}")(
-            *(m, n, k, a.data_ptr(), *a.stride(), b.data_ptr(), *b.stride(), target.data_ptr(), n, 1),
-            *(accumulate and out is target, threads),
-        )
-        _check(status, f"the product of {tuple(a.shape)} and {tuple(b.shape)}")
-        return self._deliver(target, out, accumulate)
+        inputs = (m, n, k, a.data_ptr(), *a.stride(), b.data_ptr(), *b.stride())
+        status = function(*inputs, target.data_ptr(), n, 1, accumulate and out is target, threads)
+        if status == _OVERLAP:
+            target = torch.empty(shape, dtype=dtype)
+            status = function(*inputs, target.data_ptr(), n, 1, False, threads)
+        if status:
+            raise _failure(status, f"the product of {tuple(a.shape)} and {tuple(b.shape)}")
+        return target if out is None or out is target else _deliver(target, out, accumulate)
 
     def conv2d(
         self,
@@ -176,7 +174,7 @@ class NativeLibrary:
         """y from x and w."""
         require_shape("x", x.shape, shape.x)
         require_shape("the filter", w.shape, shape.w)
-        return self._conv("mpk_conv2d", shape, x, w, shape.y, out, accumulate, threads)
+        return self._conv(self._conv2d, shape, x, w, shape.y, out, accumulate, threads)
 
     def conv2d_input_grad(
         self,
@@ -190,7 +188,7 @@ class NativeLibrary:
         """dx from dy and w."""
         require_shape("dy", dy.shape, shape.y)
         require_shape("the filter", w.shape, shape.w)
-        return self._conv("mpk_conv2d_input_grad", shape, dy, w, shape.x, out, accumulate, threads)
+        return self._conv(self._conv2d_input_grad, shape, dy, w, shape.x, out, accumulate, threads)
 
     def conv2d_weight_grad(
         self,
@@ -204,27 +202,31 @@ class NativeLibrary:
         """dw from x and dy."""
         require_shape("x", x.shape, shape.x)
         require_shape("dy", dy.shape, shape.y)
-        return self._conv("mpk_conv2d_weight_grad", shape, x, dy, shape.w, out, accumulate, threads)
+        return self._conv(self._conv2d_weight_grad, shape, x, dy, shape.w, out, accumulate, threads)
 
     def bit_planes(self, x: torch.Tensor, count: int) -> torch.Tensor:
         """The lowest `count` bits of x (n,), sliced into int64 (count, words)."""
-        _width(x)
+        if x.dtype not in self._matmul or not x.is_cpu:
+            raise _refuse(x)
         x = x.contiguous()
         n = x.numel()
         planes = torch.empty((count, (n + 63) // 64), dtype=torch.int64)
         status = self._c.mpk_bit_planes(x.data_ptr(), n, x.element_size(), count, planes.data_ptr())
-        _check(status, f"{count} bit planes of {n} elements")
+        if status:
+            raise _failure(status, f"{count} bit planes of {n} elements")
         return planes
 
     def unpack_bits(self, plane: torch.Tensor, n: int, dtype: torch.dtype) -> torch.Tensor:
         """One plane, int64 (words,), as n elements 0 or 1."""
         require_shape("the plane", plane.shape, ((n + 63) // 64,))
-        out = torch.empty(n, dtype=dtype)
-        _width(out)
-        if plane.dtype != torch.int64 or plane.device.type != "cpu":
-            raise KernelError(f"a plane of bits is int64 on the CPU, not {plane.dtype} on {plane.device}")
+        if plane.dtype != torch.int64 or dtype not in self._matmul or not plane.is_cpu:
+            found = f"{plane.dtype} on {plane.device} to {dtype}"
+            raise ValueError(f"an int64 plane on the CPU is unpacked to int32 or int64, not {found}")
         plane = plane.contiguous()
-        _check(self._c.mpk_unpack_bits(plane.data_ptr(), n, out.element_size(), out.data_ptr()), f"{n} unpacked bits")
+        out = torch.empty(n, dtype=dtype)
+        status = self._c.mpk_unpack_bits(plane.data_ptr(), n, out.element_size(), out.data_ptr())
+        if status:
+            raise _failure(status, f"{n} unpacked bits")
         return out
 
     def aes128_ctr(self, key: bytes, first_block: int, out: torch.Tensor) -> None:
@@ -233,17 +235,19 @@ class NativeLibrary:
         Block b is the cipher of b as a 16-byte big-endian number. KernelError where `has_aes` is false.
         """
         if len(key) != 16:
-            raise KernelError(f"an AES-128 key has 16 bytes, not {len(key)}")
+            raise ValueError(f"an AES-128 key has 16 bytes, not {len(key)}")
         if not 0 <= first_block < 1 << 64:
-            raise KernelError(f"a block number lies from 0 to 2^64 - 1, unlike {first_block}")
+            raise ValueError(f"a block number lies from 0 to 2^64 - 1, unlike {first_block}")
         if out.device.type != "cpu" or not out.is_contiguous():
-            raise KernelError("the key stream is written to contiguous CPU tensors only")
+            raise ValueError("the key stream is written to contiguous CPU tensors only")
         nbytes = out.numel() * out.element_size()
-        _check(self._c.mpk_aes128_ctr(key, first_block, out.data_ptr(), nbytes), f"{nbytes} bytes of AES key stream")
+        status = self._c.mpk_aes128_ctr(key, first_block, out.data_ptr(), nbytes)
+        if status:
+            raise _failure(status, f"{nbytes} bytes of AES key stream")
 
     def _conv(
         self,
-        name: str,
+        functions: _Functions,
         shape: ConvShape,
         first: torch.Tensor,
         second: torch.Tensor,
@@ -252,36 +256,36 @@ class NativeLibrary:
         accumulate: bool,
         threads: int,
     ) -> torch.Tensor:
-        width = _width(first, second)
+        dtype = first.dtype
+        function = functions.get(dtype)
+        if function is None or second.dtype != dtype or not (first.is_cpu and second.is_cpu):
+            raise _refuse(first, second)
         first, second = first.contiguous(), second.contiguous()
-        target = self._target(out, result, (first, second), accumulate)
-        status = getattr(self._c, f"{name}_{width}")(
-            *(_conv_struct(shape), first.data_ptr(), second.data_ptr(), target.data_ptr()),
-            *(accumulate and out is target, threads),
-        )
-        _check(status, f"{name.removeprefix('mpk_')} of {shape}")
-        return self._deliver(target, out, accumulate)
+        target = _target(out, result, dtype, accumulate)
+        inputs = (_conv_struct(shape), first.data_ptr(), second.data_ptr())
+        status = function(*inputs, target.data_ptr(), accumulate and out is target, threads)
+        if status == _OVERLAP:
+            target = torch.empty(result, dtype=dtype)
+            status = function(*inputs, target.data_ptr(), False, threads)
+        if status:
+            raise _failure(status, f"a direction of {shape}")
+        return target if out is None or out is target else _deliver(target, out, accumulate)
 
-    @staticmethod
-    def _target(
-        out: torch.Tensor | None, shape: tuple[int, ...], inputs: tuple[torch.Tensor, ...], accumulate: bool
-    ) -> torch.Tensor:
-        """Where the kernel writes: `out`, or new memory where there is no `out` or it overlaps an input."""
-        if out is None:
-            if accumulate:
-                raise KernelError("accumulate needs `out`, the tensor that the result is added to")
-            return torch.empty(shape, dtype=inputs[0].dtype)
-        require_shape("out", out.shape, shape)
-        _width(inputs[0], out)
-        if out.is_contiguous() and not _overlap(out, *inputs):
-            return out
-        return torch.empty(shape, dtype=out.dtype)
 
-    @staticmethod
-    def _deliver(target: torch.Tensor, out: torch.Tensor | None, accumulate: bool) -> torch.Tensor:
-        if out is None or out is target:
-            return target
-        return out.add_(target) if accumulate else out.copy_(target)
+def _target(out: torch.Tensor | None, shape: tuple[int, ...], dtype: torch.dtype, accumulate: bool) -> torch.Tensor:
+    """Where the kernel writes: `out`, or new memory where there is no `out` or it is not contiguous."""
+    if out is None:
+        if accumulate:
+            raise ValueError("accumulate needs `out`, the tensor that the result is added to")
+        return torch.empty(shape, dtype=dtype)
+    require_shape("out", out.shape, shape)
+    if out.dtype != dtype or not out.is_cpu:
+        raise ValueError(f"out must be {dtype} on the CPU, as the inputs are, not {out.dtype} on {out.device}")
+    return out if out.is_contiguous() else torch.empty(shape, dtype=dtype)
+
+
+def _deliver(target: torch.Tensor, out: torch.Tensor, accumulate: bool) -> torch.Tensor:
+    return out.add_(target) if accumulate else out.copy_(target)
 
 
 def _candidates() -> list[Path]:

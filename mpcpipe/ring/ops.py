@@ -17,15 +17,15 @@ Shape = tuple[int, ...]
 Pair = tuple[int, int]
 
 
-def _native(*tensors: torch.Tensor) -> native.NativeLibrary | None:
-    """The native library if it is there and takes these tensors."""
-    dtype = tensors[0].dtype
-    if dtype not in (torch.int32, torch.int64):
+def _native(first: torch.Tensor, second: torch.Tensor | None = None) -> native.NativeLibrary | None:
+    """The native library, if it is there and takes these tensors."""
+    dtype = first.dtype
+    if dtype != torch.int64 and dtype != torch.int32:
         raise ValueError(f"ring elements are int32 or int64, not {dtype}")
-    for tensor in tensors:
-        if tensor.dtype != dtype:
-            raise ValueError(f"an operation needs tensors of one dtype, not {dtype} and {tensor.dtype}")
-    return native.load() if all(tensor.device.type == "cpu" for tensor in tensors) else None
+    if second is not None and (second.dtype != dtype or second.is_cpu != first.is_cpu):
+        found = f"{dtype} on {first.device} and {second.dtype} on {second.device}"
+        raise ValueError(f"an operation needs tensors of one dtype on one device, not {found}")
+    return native.load() if first.is_cpu else None
 
 
 def _deliver(value: torch.Tensor, out: torch.Tensor | None, accumulate: bool) -> torch.Tensor:
@@ -37,14 +37,12 @@ def _deliver(value: torch.Tensor, out: torch.Tensor | None, accumulate: bool) ->
     return out.add_(value) if accumulate else out.copy_(value)
 
 
-def matmul(
-    a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, accumulate: bool = False
-) -> torch.Tensor:
+def matmul(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, accumulate: bool = False) -> torch.Tensor:
     """a (m, k) times b (k, n)."""
-    matmul_shape(a.shape, b.shape)
     library = _native(a, b)
     if library is not None:
         return library.matmul(a, b, out, accumulate)
+    matmul_shape(a.shape, b.shape)
     return _deliver(reference.matmul(a, b), out, accumulate)
 
 
@@ -79,10 +77,10 @@ def conv2d_input_grad(
 ) -> torch.Tensor:
     """Gradient of conv2d's x, given dy (n, o, oh, ow)."""
     shape = conv_shape(input_shape, w.shape, stride, padding, dilation, groups)
-    require_shape("dy", dy.shape, shape.y)
     library = _native(dy, w)
     if library is not None:
         return library.conv2d_input_grad(shape, dy, w, out, accumulate)
+    require_shape("dy", dy.shape, shape.y)
     value = reference.conv2d_input_grad(dy, w, input_shape, stride, padding, dilation, groups)
     return _deliver(value, out, accumulate)
 
@@ -100,10 +98,10 @@ def conv2d_weight_grad(
 ) -> torch.Tensor:
     """Gradient of conv2d's w, given dy (n, o, oh, ow)."""
     shape = conv_shape(x.shape, weight_shape, stride, padding, dilation, groups)
-    require_shape("dy", dy.shape, shape.y)
     library = _native(x, dy)
     if library is not None:
         return library.conv2d_weight_grad(shape, x, dy, out, accumulate)
+    require_shape("dy", dy.shape, shape.y)
     value = reference.conv2d_weight_grad(x, dy, weight_shape, stride, padding, dilation, groups)
     return _deliver(value, out, accumulate)
 

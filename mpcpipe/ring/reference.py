@@ -32,7 +32,7 @@ def matmul_by_digits(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     bits, count = (16, 2) if a.dtype == torch.int32 else (22, 3)
     longest = 1 << (53 - 2 * (bits - 1))
     digits_a, digits_b = _digits(a, bits, count), _digits(b, bits, count)
-    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])  # type: ignore[no-untyped-call]
     total = torch.zeros((*batch, a.shape[-2], b.shape[-1]), dtype=torch.int64, device=a.device)
     for start in range(0, a.shape[-1], longest):
         part = slice(start, start + longest)

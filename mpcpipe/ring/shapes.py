@@ -56,5 +56,5 @@ def conv_shape(x: Shape, w: Shape, stride: Pair, padding: Pair, dilation: Pair, 
 
 def require_shape(name: str, actual: Shape, expected: Shape) -> None:
     """Raises ValueError unless the tensor called `name` has the expected shape."""
-    if tuple(actual) != tuple(expected):
+    if actual != expected:
         raise ValueError(f"{name} has shape {tuple(actual)}, but {tuple(expected)} is needed here")
