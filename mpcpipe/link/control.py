@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from mpcpipe.errors import FrameError, MpcpipeError, PeerLost, by_name
+from mpcpipe.errors import FrameError, Interrupted, MpcpipeError, PeerLost, by_name
 from mpcpipe.link.message import Message, Reader, pack
 
 BEAT_S = 0.5
@@ -104,6 +104,8 @@ class Control:
 
     def abort(self, error: BaseException) -> None:
         """Make `error` the failure of all parties, unless there is one already. Returns when the others were told."""
+        if isinstance(error, KeyboardInterrupt):
+            error = Interrupted("stopped by the user")
         known = isinstance(error, MpcpipeError)
         # The text of an unexpected error may hold a value; its class does not.
         said = str(error) if known else f"stopped by an unexpected {type(error).__name__}"

@@ -14,7 +14,7 @@ import pytest
 import torch
 from link_parties import NAMES, addresses, listeners, networks, together
 
-from mpcpipe.errors import MpcpipeError, PeerLost, RangeError
+from mpcpipe.errors import Interrupted, MpcpipeError, PeerLost, RangeError
 from mpcpipe.link.base import Part
 from mpcpipe.link.control import Watch
 from mpcpipe.link.mesh import connect
@@ -57,6 +57,14 @@ def test_an_unexpected_error_is_told_without_its_text() -> None:
             raise ZeroDivisionError("secret value 1234")
         with pytest.raises(MpcpipeError, match=r"^alice: stopped by an unexpected ZeroDivisionError$"):
             found[1].mesh().receive("x", {0: [FOUR]})
+
+
+def test_control_c_at_one_party_stops_the_others_as_such() -> None:
+    with networks(2) as found:
+        with pytest.raises(KeyboardInterrupt), found[1]:
+            raise KeyboardInterrupt
+        with pytest.raises(Interrupted, match=r"^bob: stopped by the user$"):
+            found[0].mesh().receive("x", {1: [FOUR]})
 
 
 def test_a_long_message_still_fits_a_control_frame() -> None:
