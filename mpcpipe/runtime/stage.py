@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from mpcpipe.nn.fixed import Fixed, PartialGrad
-from mpcpipe.nn.layers import Layer, Saved, walk
-from mpcpipe.nn.layers.base import set_parameters
+from mpcpipe.nn.layers import Layer, walk
+from mpcpipe.nn.layers.base import Saved, set_parameters
 from mpcpipe.nn.optim import Optimizer
 from mpcpipe.protocol.base import Protocol
 from mpcpipe.protocol.rounds import gather

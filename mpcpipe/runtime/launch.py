@@ -1,0 +1,201 @@
+"""Starting all parties of a job on this machine: one process each, watched until the last one has ended.
+
+    launcher ── listening socket, job, event pipe ──> party 0
+             ──                                   ──> party 1      parties talk to each other over loopback
+             ──                                   ──> party 2
+    launcher <── events (progress, report, failure) ── each
+
+The launcher holds no secret and opens no data file. Sockets are opened here and inherited, so no port can be taken in between.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mpcpipe.errors import Interrupted, MpcpipeError, PeerLost
+from mpcpipe.runtime.events import Event, Lines
+
+GRACE_S = 8.0
+"""After the first failure, what the other parties get to report and end by themselves."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartyOptions:
+    """How one party of a job is to be started; travels to its process as JSON."""
+
+    job: str
+    overrides: tuple[str, ...] = ()
+    party: int = 0
+    addresses: tuple[tuple[str, int], ...] = ()
+    listener_fd: int | None = None
+    events_fd: int | None = None
+    run_folder: str | None = None
+    local_parties: int = 1
+    model_digest: bool = False
+
+    def pack(self) -> str:
+        """As one command line argument."""
+        return json.dumps(self.__dict__)
+
+    @classmethod
+    def unpack(cls, text: str) -> PartyOptions:
+        """The inverse of `pack`."""
+        given = json.loads(text)
+        given["overrides"] = tuple(given["overrides"])
+        given["addresses"] = tuple((host, port) for host, port in given["addresses"])
+        return cls(**given)
+
+
+@dataclass
+class Party:
+    """One running party, as the launcher sees it."""
+
+    number: int
+    name: str
+    process: subprocess.Popen[bytes]
+    events: int
+    lines: Lines = field(default_factory=Lines)
+    report: dict[str, Any] | None = None
+    failure: Event | None = None
+
+
+class Failure(MpcpipeError):
+    """The run failed; carries the exit code of the first cause."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code  # type: ignore[misc]
+
+
+def run_local(
+    options: PartyOptions, names: Sequence[str], log_folder: Path, on_event: Callable[[Event], None]
+) -> list[dict[str, Any]]:
+    """Run every party of the job here; returns their reports in order.
+
+    Raises `Failure` with the cause that the parties report and its exit code, `Interrupted` after Ctrl-C. No process is left.
+    """
+    from mpcpipe.link.mesh import listen
+
+    listeners = [listen(("127.0.0.1", 0)) for _ in names]
+    addresses = tuple(("127.0.0.1", listener.getsockname()[1]) for listener in listeners)
+    parties: list[Party] = []
+    try:
+        for number, name in enumerate(names):
+            descriptor = listeners[number].fileno()
+            started = PartyOptions(
+                **options.__dict__
+                | {
+                    "party": number,
+                    "addresses": addresses,
+                    "listener_fd": descriptor,
+                    "local_parties": len(names),
+                }
+            )
+            parties.append(_start(started, name, descriptor, log_folder))
+        for listener in listeners:
+            listener.close()
+        with _interruptible(parties) as interrupted:
+            _watch(parties, on_event)
+        if interrupted:
+            raise Interrupted("stopped by Ctrl-C; all parties have ended")
+    finally:
+        for listener in listeners:
+            listener.close()
+        for party in parties:
+            if party.process.poll() is None:
+                party.process.kill()
+            party.process.wait()
+            os.close(party.events)
+    _raise_cause(parties, log_folder)
+    return [party.report for party in parties if party.report is not None]
+
+
+def _start(options: PartyOptions, name: str, listener: int, log_folder: Path) -> Party:
+    read, write = os.pipe()
+    try:
+        described = PartyOptions(**options.__dict__ | {"events_fd": write})
+        with (log_folder / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "mpcpipe.runtime.party", described.pack()],
+                pass_fds=(listener, write),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C reaches the launcher only, which tells the parties once
+            )
+    finally:
+        os.close(write)
+    return Party(options.party, name, process, read)
+
+
+@contextmanager
+def _interruptible(parties: list[Party]) -> Iterator[list[int]]:
+    """Ctrl-C and termination: the first asks the parties to stop, the second ends them."""
+    seen: list[int] = []
+
+    def stop(number: int, _: object) -> None:
+        seen.append(number)
+        for party in parties:
+            if party.process.poll() is None:
+                party.process.send_signal(signal.SIGINT if len(seen) == 1 else signal.SIGKILL)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield seen
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _watch(parties: list[Party], on_event: Callable[[Event], None]) -> None:
+    """Hand on events until every party has ended; after a failure only for so long."""
+    deadline: float | None = None
+    with selectors.DefaultSelector() as selector:
+        for party in parties:
+            selector.register(party.events, selectors.EVENT_READ, party)
+        while selector.get_map():
+            ready = selector.select(0.2 if deadline is None else max(0.0, min(0.2, deadline - time.monotonic())))
+            for key, _ in ready:
+                party = key.data
+                data = os.read(party.events, 1 << 16)
+                if not data:
+                    selector.unregister(party.events)
+                    party.process.wait()
+                    if party.process.returncode and deadline is None:
+                        deadline = time.monotonic() + GRACE_S
+                for event in party.lines.feed(data):
+                    if event["event"] == "done":
+                        party.report = event["report"]
+                    elif event["event"] == "failed":
+                        party.failure = event
+                        deadline = deadline or time.monotonic() + GRACE_S
+                    on_event(event)
+            if deadline is not None and time.monotonic() > deadline:
+                return
+
+
+def _raise_cause(parties: list[Party], log_folder: Path) -> None:
+    """The headline of a failed run: a party that died without a word, else what was reported first."""
+    died = [p for p in parties if p.failure is None and p.report is None]
+    told = [p for p in parties if p.failure is not None]
+    if died and (not told or all(p.failure and p.failure["kind"] == "PeerLost" for p in told)):
+        party = died[0]
+        code = party.process.returncode
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        others = "".join(f" {p.name} reports: {p.failure['message']}" for p in told[:1] if p.failure)
+        raise Failure(f"{party.name} {how}.{others} Its log: {log_folder / (party.name + '.log')}", PeerLost.exit_code)
+    if told:
+        first = min(told, key=lambda p: (p.failure or {}).get("origin") is False)
+        assert first.failure is not None
+        raise Failure(first.failure["message"], first.failure["exit_code"])
