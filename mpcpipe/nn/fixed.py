@@ -70,6 +70,22 @@ async def at_most(p: Protocol, x: Fixed, most: int, target: int) -> Fixed:
     return x if x.fraction_bits <= most else await rescale(p, x, target)
 
 
+async def divided(p: Protocol, x: Fixed, count: int, fraction_bits: int, most: int = 0) -> Fixed:
+    """x / count, count public. The factor 1 / count is rounded to 17 significant bits if it is not a power of two.
+
+    Cost: a power of two only adds fraction bits: nothing up to `most` of them; else a truncation to `fraction_bits`.
+    """
+    shift = count.bit_length() - 1
+    if count == 1 << shift:
+        y = Fixed(x.data, x.fraction_bits + shift)
+        return (
+            await at_most(p, y, max(most, fraction_bits), fraction_bits) if most else await rescale(p, y, fraction_bits)
+        )
+    shift += 17
+    y = Fixed(p.ring.wrap(x.data * round(2**shift / count)), x.fraction_bits + shift)
+    return await rescale(p, y, fraction_bits)
+
+
 def added(p: Protocol, x: Fixed, y: Fixed) -> Fixed:
     """x + y at the finer of the two scales. Local."""
     bits = max(x.fraction_bits, y.fraction_bits)

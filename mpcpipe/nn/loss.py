@@ -6,14 +6,13 @@ is another computation, done only when the job reveals it.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from mpcpipe.nn.fixed import DEFERRED_BITS, Fixed, at_most, raised, rescale, summed
+from mpcpipe.nn.fixed import DEFERRED_BITS, Fixed, at_most, divided, raised, rescale, summed
 from mpcpipe.nn.functional import log, narrow, product_of_bits
 from mpcpipe.nn.softmax import MOST_PAIRED, Softmax, octaves, softmax
 from mpcpipe.protocol.base import Protocol, Share
@@ -35,13 +34,6 @@ class Loss(ABC):
     @abstractmethod
     async def value(self, p: Protocol, saved: Saved) -> Fixed:
         """The loss, averaged over the batch: a secret scalar, shape ()."""
-
-
-async def _mean(p: Protocol, x: Fixed, count: int, fraction_bits: int) -> Fixed:
-    """x / count, count public. A truncation: 2 rounds."""
-    shift = 16 + max(0, math.ceil(math.log2(count)))
-    y = Fixed(p.ring.wrap(x.data * round(2**shift / count)), x.fraction_bits + shift)
-    return await rescale(p, y, fraction_bits)
 
 
 @dataclass(frozen=True)
@@ -84,7 +76,7 @@ class CrossEntropy(Loss):
             return await log(p, parts.total, 1.0, float(2 ** octaves(classes)), self.working_bits)
 
         chosen, logs = await gather(of_target(), of_sum())
-        return await _mean(
+        return await divided(
             p, Fixed(p.ring.wrap(summed(logs, (0,)).data - chosen.data), self.working_bits), batch, self.working_bits
         )
 
@@ -106,7 +98,7 @@ class MeanSquaredError(Loss):
             if grad.fraction_bits < 0:
                 grad = raised(p, grad, 0)
             return await at_most(p, grad, self.working_bits + DEFERRED_BITS, self.working_bits), d
-        return await _mean(p, Fixed(p.ring.wrap(d.data * 2), bits), features, self.working_bits), d
+        return await divided(p, Fixed(p.ring.wrap(d.data * 2), bits), features, self.working_bits), d
 
     async def value(self, p: Protocol, saved: Saved) -> Fixed:
         """The mean. Cost: 5 rounds."""
@@ -114,7 +106,7 @@ class MeanSquaredError(Loss):
         squares = await p.multiply(MUL, d.data, d.data)
         total = p.ring.wrap(squares.sum(tuple(range(1, squares.dim())), dtype=squares.dtype))
         summed_up = Fixed(await p.reduce(total, 2 * d.fraction_bits - self.working_bits), self.working_bits)
-        return await _mean(p, summed_up, torch.Size(d.shape).numel(), self.working_bits)
+        return await divided(p, summed_up, torch.Size(d.shape).numel(), self.working_bits)
 
 
 async def correct(p: Protocol, logits: Fixed, onehot: Fixed) -> Share:

@@ -46,7 +46,7 @@ FUNCTIONS: dict[str, Callable[[Fraction], Fraction]] = {
 
 def rounded(x: Fraction, bits: int) -> int:
     """The integer nearest to x 2^bits."""
-    return math.floor(x * 2**bits + Fraction(1, 2))
+    return math.floor(x * (1 << bits) + Fraction(1, 2))
 
 
 @lru_cache(maxsize=64)

@@ -11,7 +11,7 @@ in a scope of its own for (step, layer, micro-batch, direction).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -72,6 +72,11 @@ def walk(layers: Sequence[Layer]) -> Iterator[Layer]:
             yield from walk(inner)
         else:
             yield layer
+
+
+def full_names(layer: Layer, grads: Mapping[str, PartialGrad]) -> dict[str, PartialGrad]:
+    """What `weight_grad` gave, by `layer.parameter`. A composite names its inner layers' gradients so by itself."""
+    return dict(grads) if layer.children() else {f"{layer.name}.{key}": grad for key, grad in grads.items()}
 
 
 def parameters(layers: Sequence[Layer]) -> dict[str, Fixed]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mpcpipe.nn.fixed import DEFERRED_BITS, Fixed, PartialGrad, added, at_most
-from mpcpipe.nn.layers.base import Layer, Saved
+from mpcpipe.nn.layers.base import Layer, Saved, full_names
 from mpcpipe.protocol.base import Protocol
 from mpcpipe.protocol.rounds import gather
 from mpcpipe.ring.bilinear import Shape
@@ -92,5 +92,5 @@ class Residual(Layer):
         found: dict[str, PartialGrad] = {}
         for layer, kept, dz in zip(self.children(), [*saved["body"], *saved["shortcut"]], saved["grads"], strict=True):
             grads = await layer.weight_grad(_inner(p, layer), kept, dz)
-            found |= {f"{layer.name}.{key}" if not layer.children() else key: grad for key, grad in grads.items()}
+            found |= full_names(layer, grads)
         return found

@@ -9,14 +9,11 @@ from typing import Any
 import torch
 
 from mpcpipe.errors import ModelError
-from mpcpipe.nn.fixed import DEFERRED_BITS, Fixed, at_most, rescale
+from mpcpipe.nn.fixed import DEFERRED_BITS, Fixed, at_most, divided
 from mpcpipe.nn.layers.activation import COMPARED_BITS
 from mpcpipe.nn.layers.base import Layer, Saved
 from mpcpipe.protocol.base import Protocol
 from mpcpipe.ring.bilinear import Pair, Shape
-
-FACTOR_BITS = 12
-"""Significant bits of the public factor 1 / window, where the window is not a power of two."""
 
 
 @dataclass(frozen=True)
@@ -76,16 +73,6 @@ def _pool_shape(layer: Layer, windows: Windows, shape: Shape) -> Shape:
     return (*shape[:2], *windows.output((shape[2], shape[3])))
 
 
-async def _average(p: Protocol, x: Fixed, window: int, working_bits: int) -> Fixed:
-    """x / window. Local for a power of two (more fraction bits) up to the cap, else one truncation: 2 rounds."""
-    if window & (window - 1) == 0:
-        y = Fixed(x.data, x.fraction_bits + window.bit_length() - 1)
-        return await at_most(p, y, working_bits + DEFERRED_BITS, working_bits)
-    shift = FACTOR_BITS + window.bit_length() - 1
-    y = Fixed(p.ring.wrap(x.data * round(2**shift / window)), x.fraction_bits + shift)
-    return await rescale(p, y, working_bits)
-
-
 class AvgPool2d(Layer):
     """torch.nn.AvgPool2d (padding counts, as is torch's default). x (batch, channels, height, width).
 
@@ -104,6 +91,9 @@ class AvgPool2d(Layer):
     def _windows(self, shape: Shape) -> Windows:
         return self.windows
 
+    async def _average(self, p: Protocol, x: Fixed, window: int) -> Fixed:
+        return await divided(p, x, window, self.working_bits, self.working_bits + DEFERRED_BITS)
+
     async def forward(self, p: Protocol, x: Fixed, training: bool) -> tuple[Fixed, Saved]:
         """Sums over the windows, divided."""
         windows = self._windows(x.shape)
@@ -112,7 +102,7 @@ class AvgPool2d(Layer):
         for other in others:
             total += other
         kh, kw = windows.kernel
-        y = await _average(p, Fixed(p.ring.wrap(total), x.fraction_bits), kh * kw, self.working_bits)
+        y = await self._average(p, Fixed(p.ring.wrap(total), x.fraction_bits), kh * kw)
         return y, x.shape
 
     async def input_grad(self, p: Protocol, saved: Saved, dy: Fixed) -> Fixed:
@@ -120,7 +110,7 @@ class AvgPool2d(Layer):
         windows = self._windows(saved)
         kh, kw = windows.kernel
         size = (saved[2], saved[3])
-        dy = await _average(p, dy, kh * kw, self.working_bits)
+        dy = await self._average(p, dy, kh * kw)
         if windows.tiles(size):
             *lead, oh, ow = dy.data.shape
             spread = dy.data.reshape(*lead, oh, 1, ow, 1).expand(*lead, oh, kh, ow, kw)
