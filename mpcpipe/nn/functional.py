@@ -17,6 +17,7 @@ from fractions import Fraction
 
 import torch
 
+from mpcpipe.errors import ModelError
 from mpcpipe.nn.fixed import Fixed, product, raised, rescale
 from mpcpipe.nn.pieces import Centers, centers, cubics, rounded
 from mpcpipe.protocol.base import Partial, Protocol, Share
@@ -48,9 +49,7 @@ _QUARTICS: dict[str, tuple[Fraction, ...]] = {
 
 def _needs(p: Protocol, bits: int, what: str) -> None:
     if p.ring.bits < bits:
-        raise ValueError(
-            f"{what} needs a ring of at least {bits} bits, this one has {p.ring.bits}; use a ring of 64 bits"
-        )
+        raise ModelError(f"{what} needs a ring of {bits} bits, and this one has {p.ring.bits}; use a ring of 64 bits")
 
 
 def _everywhere(p: Protocol, value: int, like: Share) -> Share:
@@ -91,7 +90,7 @@ async def segment_bits(p: Protocol, x: Fixed, cuts: Sequence[Fraction]) -> Share
     """For each cut (first dimension), 1 where x is at or above it, as ring elements. Cost: 9 rounds."""
     thresholds = [rounded(cut, x.fraction_bits) for cut in cuts]
     if thresholds and max(thresholds) >= 1 << (p.compare_bits - 2):
-        raise ValueError(
+        raise ModelError(
             f"comparing with {float(max(cuts)):g} at {x.fraction_bits} fraction bits needs more than the "
             f"{p.compare_bits} compared bits of this protocol; raise compare_bits"
         )
@@ -132,7 +131,7 @@ async def narrow(
     if octaves > 4:
         raise ValueError(f"{function} by cubics in x takes four octaves at most, not {octaves}")
     pieces = cubics(function, octaves)
-    x = raised(p, x, 22)
+    x = raised(p, x, max(x.fraction_bits, min(22, p.compare_bits - 2 - octaves)))
     bits, powers = await gather(segment_bits(p, x, pieces.cuts), _powers(p, x, times))
 
     def coefficient(order: int, scale: int) -> Share:

@@ -115,7 +115,7 @@ async def softmax(p: Protocol, logits: Fixed, fraction_bits: int = 16) -> Softma
     paired = classes <= MOST_PAIRED
     x = Fixed(x.data.transpose(1, 2).contiguous(), x.fraction_bits)
     below = await (_below_paired(p, x) if paired else _below_by_tournament(p, x))
-    bits = _EXP_BITS if paired else min(_EXP_BITS, p.compare_bits - 3 - classes.bit_length())
+    bits = min(_EXP_BITS, p.compare_bits - 2 - octaves(classes))
     e = await exp(p, below, bits, squarings=3 if paired else 4)
     total = Fixed(e.data.sum(1, dtype=e.data.dtype), e.fraction_bits)
     if paired:

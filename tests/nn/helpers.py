@@ -55,8 +55,7 @@ def run(ps: list[Protocol], scope: str, operation: Callable[[Protocol], Any]) ->
 
 def give(ps: list[Protocol], models: list[list[Layer]], values: dict[str, torch.Tensor], buffers: bool = False) -> None:
     """Share torch's parameters (or buffers) into each party's copy of the layers."""
-    for number, copies in enumerate(zip(*[list(walk(model)) for model in models], strict=True)):
-        del number
+    for copies in zip(*[list(walk(model)) for model in models], strict=True):
         for full, value in values.items():
             name, _, key = full.rpartition(".")
             if name == copies[0].name:

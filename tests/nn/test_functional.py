@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
+from mpcpipe.errors import ModelError
 from mpcpipe.nn import functional
 from mpcpipe.nn.fixed import Fixed
 from mpcpipe.nn.pieces import centers, cubics, edges
 from mpcpipe.nn.softmax import softmax
 from mpcpipe.protocol.replicated3 import Replicated3
+from tests import simulate
 from tests.nn.helpers import KINDS, UNIT, opened, parties, run, secret
 
 
@@ -157,6 +159,15 @@ def test_softmax(kind, classes, rounds):
     assert out.rounds == (rounds if kind is Replicated3 else 0)
 
 
+def test_softmax_with_fewer_compared_bits():
+    """26 compared bits leave 20 for the fraction of what is summed, and 2^8 for the logits."""
+    ps = simulate.parties(Replicated3, 64, 26)
+    x = logits(60, 10).clamp(-200, 200)
+    shared = secret(ps, x)
+    out = run(ps, "f", lambda p: softmax(p, shared[p.party]))
+    assert (opened(ps, [r.probabilities for r in out.results]) - torch.softmax(x, 1)).abs().max() <= 3.01 * UNIT
+
+
 def test_softmax_opens_nothing():
     ps = parties(Replicated3)
     shared = secret(ps, logits(10, 10))
@@ -176,14 +187,14 @@ def test_softmax_of_ten_classes_sends():
 def test_a_ring_too_small_is_refused():
     ps = parties(Replicated3, 32)
     shared = Fixed(ps[0].zeros((2, 3)), 8)
-    with pytest.raises(ValueError, match="ring of at least 64 bits"):
+    with pytest.raises(ModelError, match="needs a ring of 64 bits"):
         run(ps[:1], "f", lambda p: functional.exp(p, shared))
 
 
 def test_a_comparison_out_of_range_is_refused():
     ps = parties(Replicated3)
     shared = Fixed(ps[0].zeros((2, 3)), 24)
-    with pytest.raises(ValueError, match="raise compare_bits"):
+    with pytest.raises(ModelError, match="raise compare_bits"):
         run(ps[:1], "f", lambda p: functional.reciprocal(p, shared, 1.0, 2.0**10))
 
 

@@ -74,7 +74,7 @@ def test_sgd(kind, momentum, decay, nesterov):
         constant(0.05),
         PRODUCTS,
     )
-    # a unit a step, carried on by the momentum; factors have 10 significant bits
+    # a unit a step, carried on by the momentum; factors have 10 significant bits where there is room
     assert max(float((a - b).abs().max()) for a, b in pairs) <= 6 * 10 * UNIT + 2**-10 * 6 * 0.05 * 3 * (
         10 if momentum else 1
     )

@@ -47,8 +47,8 @@ class Statistics:
 class BatchNorm(Layer):
     """torch.nn.BatchNorm1d and 2d, affine, for x (batch, features) or (batch, features, height, width).
 
-    Range: the variance is in [2^-10, 2^8]; below, the factor 1/sqrt stays bounded by 79. |gamma| < 8.
-    Parameters weight, bias; buffers running_mean, running_var, updated in training as torch does (unbiased variance).
+    Range: the variance is in [2^-10, 2^8]; below, the factor 1/sqrt stays bounded (79). |gamma| < 8.
+    Parameters weight, bias; buffers running_mean, running_var, updated in training as by torch (unbiased variance).
     Cost: forward in training 34 rounds, one reduction with truncation an element; backward 11 rounds, the same; all else
     is a value a feature. Evaluation 27 rounds.
     """
