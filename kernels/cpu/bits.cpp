@@ -73,20 +73,26 @@ MPK_TARGET("avx2") inline __m128i narrow4(const std::uint64_t* x, bool high) {
   return _mm_castps_si128(high ? _mm_shuffle_ps(a, b, 0xDD) : _mm_shuffle_ps(a, b, 0x88));
 }
 
+// The topmost `bits` bits of each byte of `low` (elements 0-31) and `high` (32-63), as slices bits-1 to 0.
+MPK_TARGET("avx2")
+inline void slice_byte(__m256i low, __m256i high, int bits, std::uint64_t (*slices)[kBlockWords], Index word) {
+  for (int j = bits - 1; j >= 0; --j) {
+    slices[j][word] = static_cast<std::uint32_t>(_mm256_movemask_epi8(low)) |
+                      static_cast<std::uint64_t>(static_cast<std::uint32_t>(_mm256_movemask_epi8(high))) << 32;
+    low = _mm256_add_epi8(low, low);
+    high = _mm256_add_epi8(high, high);
+  }
+}
+
 // `count` (1 to 32) slices of 64 elements whose bytes are regrouped: first[b] elements 0-31, second[b] 32-63.
 MPK_TARGET("avx2")
 inline void slice_bytes(const __m256i first[4], const __m256i second[4], int count,
                         std::uint64_t (*slices)[kBlockWords], Index word) {
-  for (int b = 0; 8 * b < count; ++b) {
-    const int bits = count - 8 * b < 8 ? count - 8 * b : 8;
-    const __m128i skip = _mm_cvtsi32_si128(8 - bits);  // the topmost wanted bit of each byte becomes its sign
-    __m256i low = _mm256_sll_epi16(first[b], skip), high = _mm256_sll_epi16(second[b], skip);
-    for (int j = 8 * b + bits - 1; j >= 8 * b; --j) {
-      slices[j][word] = static_cast<std::uint32_t>(_mm256_movemask_epi8(low)) |
-                        static_cast<std::uint64_t>(static_cast<std::uint32_t>(_mm256_movemask_epi8(high))) << 32;
-      low = _mm256_add_epi8(low, low);
-      high = _mm256_add_epi8(high, high);
-    }
+  int b = 0;
+  for (; 8 * b + 8 <= count; ++b) slice_byte(first[b], second[b], 8, slices + 8 * b, word);
+  if (8 * b < count) {
+    const __m128i skip = _mm_cvtsi32_si128(8 - (count - 8 * b));  // the topmost wanted bit becomes the byte's sign
+    slice_byte(_mm256_sll_epi16(first[b], skip), _mm256_sll_epi16(second[b], skip), count - 8 * b, slices + 8 * b, word);
   }
 }
 

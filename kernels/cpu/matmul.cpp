@@ -23,8 +23,10 @@ template <class Micro, class T>
 void product_part(Index m, Index n, Index k, Strided<T> a, Strided<T> b, T* c, Index c_row, Index c_col,
                   bool accumulate) {
   static thread_local Tables t;
+  // Rows of B a multiple of 1 KiB apart compete for the same few sets of the cache: those are packed.
+  const bool in_place = m <= kFewRows && b.row * static_cast<Index>(sizeof(T)) % 1024 != 0;
   const Rows<T> rows{a.base, ramp(t.rows_of_a, m, a.row), ramp(t.k_of_a, k, a.col)};
-  const Columns<T> columns{b.base, ramp(t.k_of_b, k, b.row), ramp(t.columns_of_b, n, b.col), m <= kFewRows};
+  const Columns<T> columns{b.base, ramp(t.k_of_b, k, b.row), ramp(t.columns_of_b, n, b.col), in_place};
   gemm<Micro>(m, n, k, rows, columns, {c, ramp(t.rows_of_c, m, c_row), ramp(t.columns_of_c, n, c_col), accumulate});
 }
 
