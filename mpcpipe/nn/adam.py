@@ -29,7 +29,7 @@ class Adam(Optimizer):
     Gradients well below epsilon therefore move weights in proportion to themselves, as SGD would, and not by their
     sign.
     Range: mean gradients (weight decay included) below 2^(limit_bits / 2) in magnitude; epsilon at least 2^-10.
-    State: `m.<parameter>` (22 fraction bits), `v.<parameter>` (40), and the public count `steps`.
+    State: `m.<parameter>` (22 fraction bits), `v.<parameter>` (40), and the public count of `steps`.
     Cost: 32 rounds; 2 comparisons for each weight and octave of [epsilon^2, 2^limit_bits], 36 with the defaults, and
     as many elements of memory: for models of some hundred thousand weights at most.
     """
@@ -49,7 +49,6 @@ class Adam(Optimizer):
         whole = 1 << MIXING_BITS
         self.betas = (round(betas[0] * whole) / whole, min(whole - 1, round(betas[1] * whole)) / whole)
         self.epsilon, self.weight_decay, self.limit_bits = epsilon, weight_decay, limit_bits
-        self.steps = 0
 
     async def step(
         self,
@@ -60,7 +59,7 @@ class Adam(Optimizer):
         batch_size: int,
     ) -> dict[str, Fixed]:
         """One step."""
-        self.steps += 1
+        self.public["steps"] = self.public.get("steps", 0) + 1
         grads = await with_room(p, grads, 1 / batch_size, GRADIENT_BITS)
         terms = {name: self._mean(p, grad, parameters[name], batch_size) for name, grad in grads.items()}
         means = await reduce_all(p, terms)
@@ -84,7 +83,10 @@ class Adam(Optimizer):
         if key == "g":
             return Fixed(torch.cat([means[name].flatten(1) for name in names], dim=1), bits)
         kept = [self.state.get(f"{key}.{name}") for name in names]
-        parts = [p.zeros((means[n][0].numel(),)) if x is None else x.data for n, x in zip(names, kept, strict=True)]
+        parts = [
+            p.zeros((means[n][0].numel(),), means[n].device) if x is None else x.data
+            for n, x in zip(names, kept, strict=True)
+        ]
         return Fixed(torch.cat(parts, dim=1), bits)
 
     def _mean(self, p: Protocol, grad: PartialGrad, w: Fixed, batch_size: int) -> Term:
@@ -111,7 +113,7 @@ class Adam(Optimizer):
 
     async def _quotient(self, p: Protocol, m: Fixed, v: Fixed, learning_rate: float) -> tuple[Share, int]:
         """lr m' / sqrt(v' + epsilon^2) and its fraction bits, with the bias corrections of Adam."""
-        first, second = (1 - beta**self.steps for beta in self.betas)
+        first, second = (1 - beta ** int(self.public["steps"]) for beta in self.betas)
         grown = Fixed(p.ring.wrap(v.data * round(2**6 / second)), v.fraction_bits + 6)
         corrected = await rescale(p, grown, 24)
         floor = p.public(torch.full_like(v.data[0], max(1, round(self.epsilon**2 * 2**24))))

@@ -24,11 +24,11 @@ from mpcpipe.nn.fixed import Fixed, PartialGrad, raised
 from mpcpipe.protocol.base import Partial, Protocol, Share
 from mpcpipe.protocol.rounds import gather
 
-UPDATE_BITS = 6
-"""A step must move every weight by less than 2^6: the room that the joined truncation leaves."""
+UPDATE_BITS = 4
+"""A step must move every weight by less than 2^4: the room that the joined truncation leaves."""
 
 SIGNIFICANT_BITS = 10
-"""Bits that the factor lr / batch should have at least: an error of a thousandth."""
+"""Bits that the factor lr / batch has where there is room, an error of a thousandth; four fewer are tolerated."""
 
 TOGETHER = 1 << 16
 """Parameters smaller than this are reduced as one flat tensor; larger ones would only be copied."""
@@ -79,7 +79,7 @@ async def with_room(p: Protocol, grads: Mapping[str, PartialGrad], factor: float
         name: grad
         for name, grad in grads.items()
         if factor > 0
-        and round(factor * 2 ** factor_bits(p, factor, grad.fraction_bits)) < 1 << (SIGNIFICANT_BITS - 3)
+        and round(factor * 2 ** factor_bits(p, factor, grad.fraction_bits)) < 1 << (SIGNIFICANT_BITS - 4)
         and grad.fraction_bits > bits
     }
     if not tight:
@@ -89,10 +89,14 @@ async def with_room(p: Protocol, grads: Mapping[str, PartialGrad], factor: float
 
 
 class Optimizer(ABC):
-    """What turns gradients into new weights. `state`: its secret memory by name, part of a checkpoint."""
+    """What turns gradients into new weights.
+
+    A checkpoint holds `state`, its secret memory by name, and `public`, numbers that everybody knows.
+    """
 
     def __init__(self) -> None:
         self.state: dict[str, Fixed] = {}
+        self.public: dict[str, float] = {}
 
     @abstractmethod
     async def step(
@@ -109,7 +113,7 @@ class Optimizer(ABC):
 class SGD(Optimizer):
     """torch.optim.SGD (no dampening).
 
-    Range: every |lr * gradient + ...| < 2^6 for k = 64. The velocity is kept times the learning rate, as
+    Range: no weight moves by 16 or more in one step. The velocity is kept times the learning rate, as
     `v.<parameter>`; a learning rate of exactly 0 forgets it.
     Cost: 3 rounds in all, one `reduce` with truncation an element (two with nesterov).
     """
@@ -119,7 +123,6 @@ class SGD(Optimizer):
         if nesterov and not momentum:
             raise ValueError("nesterov needs a momentum above 0")
         self.momentum, self.weight_decay, self.nesterov = momentum, weight_decay, nesterov
-        self.last_rate: float | None = None
 
     async def step(
         self,
@@ -131,7 +134,8 @@ class SGD(Optimizer):
     ) -> dict[str, Fixed]:
         """One step."""
         factor = learning_rate / batch_size
-        carried = self.momentum * learning_rate / self.last_rate if self.last_rate else 0.0
+        last_rate = self.public.get("last_rate", 0.0)
+        carried = self.momentum * learning_rate / last_rate if last_rate else 0.0
         grads = await with_room(p, grads, factor, 16)
         terms: dict[str, Term] = {}
         for name, grad in grads.items():
@@ -148,7 +152,7 @@ class SGD(Optimizer):
                 self.state[f"v.{name}"] = Fixed(moved[name], bits)
             step = moved[f"nesterov {name}" if self.nesterov else name]
             new[name] = Fixed(p.ring.wrap(parameters[name].data - step), bits)
-        self.last_rate = learning_rate
+        self.public["last_rate"] = learning_rate
         return new
 
     def _term(

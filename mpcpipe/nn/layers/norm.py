@@ -47,10 +47,10 @@ class Statistics:
 class BatchNorm(Layer):
     """torch.nn.BatchNorm1d and 2d, affine, for x (batch, features) or (batch, features, height, width).
 
-    Range: the variance is in [2^-10, 2^8]; below, the factor 1/sqrt stays bounded (79). |gamma| < 8.
+    Range: the variance is in [2^-10, 2^8]; below, the factor 1/sqrt is at most 79. |gamma| < 8.
     Parameters weight, bias; buffers running_mean, running_var, updated in training as by torch (unbiased variance).
-    Cost: forward in training 34 rounds, one reduction with truncation an element; backward 11 rounds, the same; all else
-    is a value a feature. Evaluation 27 rounds.
+    Cost: forward in training 34 rounds, backward 11, each with one reduction with truncation an element; all else is a
+    value a feature. Evaluation 27 rounds.
     """
 
     def __init__(self, name: str, num_features: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
@@ -75,7 +75,9 @@ class BatchNorm(Layer):
         return Fixed(p.ring.wrap(raised_x.data - self._wide(mean, x).data), mean.fraction_bits)
 
     async def _inverse(self, p: Protocol, variance: Fixed) -> Fixed:
-        eps = constant(p, torch.full((self.num_features,), self.eps), variance.fraction_bits)
+        eps = constant(
+            p, torch.full((self.num_features,), self.eps, device=variance.data.device), variance.fraction_bits
+        )
         inside = Fixed(p.ring.wrap(variance.data + eps.data), variance.fraction_bits)
         return await inverse_sqrt(p, inside, LOWEST_VARIANCE, HIGHEST_VARIANCE, 20)
 
