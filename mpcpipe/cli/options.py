@@ -16,16 +16,20 @@ def with_job(command: F) -> F:
         "--protocol", metavar="NAME", help="Another protocol than the job's, such as plaintext (protects nothing)."
     )(command)
     command = click.option(
-        "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change one key: --set train.epochs=3. Repeatable."
+        "--set",
+        "overrides",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Change one key: --set train.epochs=3. Repeatable.",
     )(command)
     return click.argument("job", type=click.Path(dir_okay=False))(command)
 
 
 def with_json(command: F) -> F:
     """--json FILE."""
-    return click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - is the standard output.")(
-        command
-    )
+    return click.option(
+        "--json", "json_file", metavar="FILE", help="Write the result as JSON; - is the standard output."
+    )(command)
 
 
 def all_overrides(overrides: tuple[str, ...], protocol: str | None) -> tuple[str, ...]:

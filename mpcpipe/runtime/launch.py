@@ -75,7 +75,7 @@ class Failure(MpcpipeError):
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
-        self.exit_code = exit_code  # type: ignore[misc]
+        self.exit_code = exit_code
 
 
 def run_local(

@@ -7,22 +7,12 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from mpcpipe.job.schema import Job
 from mpcpipe.nn.chain import Chain, state_dict
-from mpcpipe.nn.convert import convert
 from mpcpipe.nn.fixed import Fixed
 from mpcpipe.nn.layers import Layer, walk
 from mpcpipe.protocol.base import Protocol
 from mpcpipe.protocol.rounds import Operation, gather
 from mpcpipe.ring.fixed import FixedPoint
-
-
-def secure_chain(job: Job, module: torch.nn.Module) -> Chain:
-    """The module as secure layers for the job's input shape and fixed point."""
-    chain = convert(module, job.data.shape)
-    for layer in walk(chain.layers):
-        layer.working_bits = job.protocol.fraction_bits
-    return chain
 
 
 def start_weights(chain: Chain, p: Protocol, fixed: FixedPoint) -> None:

@@ -1,0 +1,148 @@
+"""One party of a job, from its job file to its report. `python -m mpcpipe.runtime.party` is what the launcher starts."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import mpcpipe
+from mpcpipe.data.batches import Batches
+from mpcpipe.data.owners import Owner
+from mpcpipe.errors import DataError, Interrupted, MpcpipeError
+from mpcpipe.job.digest import agreement
+from mpcpipe.job.load import load
+from mpcpipe.job.model import build_chain, digests
+from mpcpipe.job.schema import Job
+from mpcpipe.link.mesh import connect
+from mpcpipe.link.network import Network
+from mpcpipe.nn.chain import Chain
+from mpcpipe.nn.layers import walk
+from mpcpipe.protocol.registry import protocol_named
+from mpcpipe.random.tape import PrgTape
+from mpcpipe.ring import native
+from mpcpipe.ring.fixed import FixedPoint
+from mpcpipe.ring.ring import Ring
+from mpcpipe.runtime.events import Emit, to_file_descriptor
+from mpcpipe.runtime.feed import Feed
+from mpcpipe.runtime.launch import PartyOptions
+from mpcpipe.runtime.memory import keep_freed_memory
+from mpcpipe.runtime.trainer import Trainer
+
+_PR_SET_PDEATHSIG = 1
+
+
+def run_party(job: Job, options: PartyOptions, emit: Emit) -> dict[str, Any]:
+    """Connect, train, report. Errors are raised here and, by then, told to all other parties."""
+    keep_freed_memory()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    torch.set_num_threads(job.run.threads or max(1, cores // options.local_parties))
+    listener = socket.socket(fileno=options.listener_fd) if options.listener_fd is not None else None
+    module, chain = build_chain(job)
+    network = connect(
+        options.party,
+        options.addresses,
+        workers=1,
+        agreement={"mpcpipe.version": mpcpipe.__version__, **agreement(job), **digests(job, module)},
+        names=job.parties.names,
+        deadline_s=job.run.connect_s,
+        message_deadline_s=job.run.deadline_s,
+        insecure_plaintext=job.parties.insecure_plaintext,
+        listener=listener,
+    )
+    with network:
+        report = _trainer(job, options, network, module, chain, emit).run()
+    report["versions"] = versions()
+    report["kernels"] = native.status()
+    report["link"] = "TCP, plaintext (loopback)" if not job.parties.insecure_plaintext else "TCP, PLAINTEXT"
+    return report
+
+
+def _trainer(
+    job: Job, options: PartyOptions, network: Network, module: torch.nn.Module, chain: Chain, emit: Emit
+) -> Trainer:
+    kind = protocol_named(job.protocol.name)
+    ring = Ring(job.protocol.ring_bits)
+    for layer in walk(chain.layers):
+        layer.working_bits = job.protocol.fraction_bits
+    protocol = kind(
+        party=options.party,
+        ring=ring,
+        tape=PrgTape(network.keys),
+        compare_bits=job.protocol.compare_bits,
+        parties=network.parties,
+    )
+    try:
+        owner = Owner(job, options.party)
+    except DataError:
+        # What exactly is wrong with the data is their owner's business: the others learn whose, and no more.
+        name = job.parties.names[options.party]
+        network.abort(DataError(f"{name} cannot use its data; {name}'s own messages say why"))
+        raise
+    batches = Batches(job)
+    fixed = FixedPoint(ring, job.protocol.fraction_bits, job.protocol.limit)
+    shape, classes = job.data.shape, job.data.classes
+    return Trainer(
+        job=job,
+        protocol=protocol,
+        mesh=network.mesh(0),
+        module=module,
+        chain=chain,
+        owner=owner,
+        train=Feed(batches.train_rows_of, batches.train_rows, owner, fixed, shape, classes),
+        test=Feed(batches.test_rows_of, batches.test_rows, owner, fixed, shape, classes),
+        batches=batches,
+        emit=emit,
+        run_folder=Path(options.run_folder) if options.run_folder else None,
+        model_digest=options.model_digest,
+    )
+
+
+def versions() -> dict[str, str]:
+    """What a figure depends on."""
+    return {
+        "mpcpipe": mpcpipe.__version__,
+        "torch": torch.__version__,
+        "python": ".".join(str(part) for part in sys.version_info[:3]),
+    }
+
+
+def stop_on_signals() -> None:
+    """SIGINT and SIGTERM stop this party, and with it all others, by an `Interrupted` in the main thread."""
+
+    def stop(number: int, _: object) -> None:
+        signal.signal(number, signal.SIG_IGN)
+        raise Interrupted("stopped by the user")
+
+    signal.signal(signal.SIGINT, stop)
+    signal.signal(signal.SIGTERM, stop)
+
+
+def main() -> None:
+    """Entry point of a party that the launcher starts. Reports by events; its own output is its log."""
+    options = PartyOptions.unpack(sys.argv[1])
+    assert options.events_fd is not None
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit(1)
+    stop_on_signals()
+    emit = to_file_descriptor(options.events_fd)
+    try:
+        report = run_party(load(options.job, options.overrides), options, emit)
+        emit({"event": "done", "party": options.party, "report": report})
+    except MpcpipeError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        failed = {"kind": type(error).__name__, "message": str(error), "exit_code": error.exit_code}
+        emit({"event": "failed", "party": options.party} | failed)
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()

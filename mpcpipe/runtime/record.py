@@ -1,0 +1,69 @@
+"""What a party measures of its steps, and how the parties tell each other."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+
+import torch
+
+from mpcpipe.link.base import Part
+from mpcpipe.protocol.base import Protocol
+from mpcpipe.protocol.rounds import Round
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One party's figures of a run: seconds and bytes a step, means over all steps but the first; peak memory."""
+
+    compute_s: float = 0.0
+    wait_s: float = 0.0
+    idle_s: float = 0.0
+    sent_bytes: float = 0.0
+    payload_bytes: float = 0.0
+    rounds: float = 0.0
+    peak_rss_bytes: float = 0.0
+
+
+@dataclass
+class StepLog:
+    """Seconds of every step, and sums of what the workers counted."""
+
+    steps_s: list[float] = field(default_factory=list)
+    counted: list[Measured] = field(default_factory=list)
+
+    def add(self, seconds: float, measured: Measured) -> None:
+        """One step."""
+        self.steps_s.append(seconds)
+        self.counted.append(measured)
+
+    @property
+    def median_s(self) -> float:
+        """Median seconds of a step; the first one, which pays for warming up, counts only if it is alone."""
+        return statistics.median(self.steps_s[1:] or self.steps_s)
+
+    def mean(self, peak_rss_bytes: int) -> Measured:
+        """Means over the steps, without the first if there are others."""
+        steps = self.counted[1:] or self.counted
+        means = {
+            f.name: statistics.fmean(getattr(step, f.name) for step in steps)
+            for f in fields(Measured)
+            if f.name != "peak_rss_bytes"
+        }
+        return Measured(**means, peak_rss_bytes=peak_rss_bytes)
+
+
+async def exchange(p: Protocol, own: Measured) -> list[Measured]:
+    """Every party's figures, at every party. They are public: times and sizes. 1 round."""
+    micro = torch.tensor([round(1e6 * getattr(own, f.name)) for f in fields(Measured)], dtype=torch.int64)
+    others = [party for party in range(p.parties) if party != p.party]
+    part = [Part(torch.int64, micro.numel())]
+    received = await Round(p.label("figures"), {party: [micro] for party in others}, dict.fromkeys(others, part))
+    by_party = {party: received[party][0] for party in others} | {p.party: micro}
+    return [Measured(*(float(v) / 1e6 for v in by_party[party].tolist())) for party in range(p.parties)]
+
+
+def column(measured: Sequence[Measured], name: str) -> list[float]:
+    """One figure of every party."""
+    return [getattr(m, name) for m in measured]

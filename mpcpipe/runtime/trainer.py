@@ -1,0 +1,188 @@
+"""The training of one party: epochs, steps, evaluations, and at the end the model to whom the job names."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mpcpipe.data.batches import Batches
+from mpcpipe.data.owners import Owner
+from mpcpipe.job.schema import Job
+from mpcpipe.link.base import Mesh
+from mpcpipe.nn.chain import Chain, state_dict
+from mpcpipe.nn.loss import count_correct
+from mpcpipe.protocol.base import Protocol
+from mpcpipe.protocol.rounds import gather, run
+from mpcpipe.ring.fixed import FixedPoint
+from mpcpipe.runtime import record
+from mpcpipe.runtime.clear import own_test_rows, right_answers
+from mpcpipe.runtime.events import Emit
+from mpcpipe.runtime.feed import Feed
+from mpcpipe.runtime.handover import Handover
+from mpcpipe.runtime.memory import peak_rss_bytes
+from mpcpipe.runtime.model import reveal_model, save_model, save_shares, secrets, start_weights
+from mpcpipe.runtime.openings import RIGHT_ANSWERS, evaluated_after
+from mpcpipe.runtime.recipe import loss_of, optimizer_of, schedule_of
+from mpcpipe.runtime.record import Measured, StepLog
+from mpcpipe.runtime.stage import Stage
+from mpcpipe.runtime.worker import Task, Worker, in_sequence
+
+
+@dataclass
+class Trainer:
+    """What one party needs to train. `batches` plans the rows of each step; `train` and `test` share them."""
+
+    job: Job
+    protocol: Protocol
+    mesh: Mesh
+    module: torch.nn.Module
+    chain: Chain
+    owner: Owner
+    train: Feed
+    test: Feed
+    batches: Batches
+    emit: Emit
+    run_folder: Path | None = None
+    model_digest: bool = False
+
+    def run(self) -> dict[str, Any]:
+        """Train, evaluate, hand over the model. Returns the party's report."""
+        job, p = self.job, self.protocol
+        fixed = FixedPoint(p.ring, job.protocol.fraction_bits)
+        start_weights(self.chain, p, fixed)
+        worker = self._worker()
+        self._keep_all_if_asked()
+        log, losses = StepLog(), []
+        right_of: tuple[int, int] | None = None
+        epochs, steps = job.train.epochs, self.batches.steps
+        rate = schedule_of(job.train, self.batches.steps_per_epoch)
+        self.emit({"event": "ready", "party": p.party, "steps": steps})
+        step = 0
+        for epoch in range(1, epochs + 1):
+            for rows in self.batches.index(epoch - 1):
+                if step == steps:
+                    break
+                step += 1
+                began = time.perf_counter()
+                reveal = job.reveal.loss_every > 0 and step % job.reveal.loss_every == 0
+                pieces = rows.tensor_split(job.pipeline.microbatches)
+                task = Task(step, pieces, rate(step - 1), reveal)
+                measured, loss = worker.step(in_sequence(1, len(pieces)), task)
+                log.add(time.perf_counter() - began, measured)
+                losses += [] if loss is None else [loss]
+                self.emit(
+                    {
+                        "event": "step",
+                        "party": p.party,
+                        "step": step,
+                        "epoch": epoch,
+                        "seconds": log.steps_s[-1],
+                        "loss": loss,
+                    }
+                )
+            stopped = step >= steps
+            if evaluated_after(job, epochs if stopped else epoch, epochs):
+                right_of = self._evaluate(step)
+            if stopped:
+                break
+        digest = self._model_digest() if self.model_digest else None
+        values = self._hand_over_model(step)
+        if values is not None and job.evaluate.how == "revealed":
+            right_of = self._evaluate_revealed(values, step)
+        measured_by_party = run(record.exchange(p.at("figures"), log.mean(peak_rss_bytes())), self.mesh)
+        return self._report(log, losses, right_of, measured_by_party, digest)
+
+    def _worker(self) -> Worker:
+        stage = Stage(self.chain.layers, lambda: optimizer_of(self.job.train), first=True)
+        loss = loss_of(self.job.train, self.job.protocol.fraction_bits)
+        return Worker(self.protocol, self.mesh, {0: stage}, 0, self.train, loss, Handover())
+
+    def _keep_all_if_asked(self) -> None:
+        if self.job.data.sharing == "once":
+            run(self.train.keep_all(self.protocol.at("all training rows")), self.mesh)
+
+    def _evaluate(self, step: int) -> tuple[int, int]:
+        """Count right answers on the test rows. Only their number is opened, to all parties."""
+        size = self.job.evaluate.batch_size or self.job.train.batch_size
+        stage = Stage(self.chain.layers, lambda: optimizer_of(self.job.train), first=True)
+        test, p = self.test, self.protocol
+
+        async def of(rows: torch.Tensor, part: int) -> torch.Tensor:
+            scope = f"evaluation {step}/{part}"
+            x, y = await gather(
+                test.features(p.at(f"{scope}/features"), rows), test.labels(p.at(f"{scope}/labels"), rows)
+            )
+            return await count_correct(p.at(f"{scope}/count"), await stage.infer(p, scope, x), y)
+
+        parts = torch.arange(test.count).split(size)  # type: ignore[no-untyped-call]
+        right = torch.stack([run(of(rows, part), self.mesh) for part, rows in enumerate(parts)]).sum(0)
+        opened = run(p.at(f"evaluation {step}").reveal(right, None, RIGHT_ANSWERS), self.mesh)
+        assert opened is not None
+        self.emit({"event": "evaluated", "party": p.party, "step": step, "right": int(opened), "of": test.count})
+        return int(opened), test.count
+
+    def _hand_over_model(self, step: int) -> dict[tuple[str, str], torch.Tensor] | None:
+        """The model to the party that the job names, or as shares to every party's own folder."""
+        job, p = self.job, self.protocol
+        if job.model.reveal_to is None:
+            if self.run_folder is not None:
+                save_shares(self.run_folder / f"model.{job.parties.names[p.party]}.shares.safetensors", self.chain)
+            return None
+        to = job.number(job.model.reveal_to)
+        values = run(reveal_model(p.at("model"), self.chain, to), self.mesh)
+        if values is not None and self.run_folder is not None:
+            save_model(self.run_folder / "model.safetensors", self.chain, values, step)
+        return values
+
+    def _evaluate_revealed(self, values: dict[tuple[str, str], torch.Tensor], step: int) -> tuple[int, int]:
+        """By the party that got the model, in the clear, on test rows of its own; told to nobody else."""
+        self.module.load_state_dict(state_dict(self.chain, values, step))
+        return right_answers(self.module, own_test_rows(self.owner, self.batches))
+
+    def _model_digest(self) -> str:
+        """SHA-256 of the trained weights as ring values. For comparing runs; opens the model to all parties."""
+        digest = hashlib.sha256()
+        for (layer, key), value in secrets(self.chain.layers).items():
+            opened = run(self.protocol.at(f"digest/{layer}.{key}").reveal(value.data, None, "model digest"), self.mesh)
+            assert opened is not None
+            digest.update(f"{layer}.{key} {value.fraction_bits}".encode() + opened.numpy().tobytes())
+        return digest.hexdigest()
+
+    def _report(
+        self,
+        log: StepLog,
+        losses: list[float],
+        right_of: tuple[int, int] | None,
+        measured: list[Measured],
+        digest: str | None,
+    ) -> dict[str, Any]:
+        own = measured[self.protocol.party]
+        accuracy = right_of[0] / right_of[1] if right_of else None
+        report: dict[str, Any] = {
+            "party": self.protocol.party,
+            "step_s": log.median_s,
+            "steps_s": log.steps_s,
+            "losses": [loss if math.isfinite(loss) else None for loss in losses],
+            "accuracy": accuracy,
+            "right": list(right_of) if right_of else None,
+            "sent_bytes_per_step": [round(b) for b in record.column(measured, "sent_bytes")],
+            "payload_bytes_per_step": [round(b) for b in record.column(measured, "payload_bytes")],
+            "rounds_per_step": round(own.rounds, 2),
+            "compute_s": record.column(measured, "compute_s"),
+            "wait_s": record.column(measured, "wait_s"),
+            "idle_s": record.column(measured, "idle_s"),
+            "peak_rss_bytes": [round(b) for b in record.column(measured, "peak_rss_bytes")],
+            "reveals": [{"why": o.why, "to": o.to, "shape": list(o.shape)} for o in self.protocol.openings],
+            "protocol": self.protocol.name,
+            "schedule": self.job.pipeline.schedule,
+            "microbatches": self.job.pipeline.microbatches,
+        }
+        if digest is not None:
+            report["model_sha256"] = digest
+        return report
