@@ -2,12 +2,14 @@
 #include "conv_gather.h"
 #include "conv_scatter.h"
 #include "conv_weight.h"
+#include "depthwise.h"
 
 namespace mpk {
 namespace {
 
 template <class T>
 void conv2d(const ConvShape& s, const T* x, const T* w, T* out, bool accumulate, int threads) {
+  if (is_depthwise(s)) return depthwise(s, x, w, out, accumulate, threads);
   TapConvolution<T> op{};
   op.source = x, op.filter = w, op.result = out, op.accumulate = accumulate;
   op.groups = s.groups, op.rows = s.group_out, op.depth = s.group_in;
@@ -45,6 +47,7 @@ double price(double products, Index rows, Index depth) {
 
 template <class T>
 void conv2d_input_grad(const ConvShape& s, const T* dy, const T* w, T* dx, bool accumulate, int threads) {
+  if (is_depthwise(s)) return depthwise_input_grad(s, dy, w, dx, accumulate, threads);
   const double by_gather = price(gathered(s.y) * gathered(s.x), s.group_in, s.group_out * s.taps());
   const double by_scatter = price(double(s.out_plane()) * double(s.taps()), s.group_in * s.taps(), s.group_out);
   if (by_gather <= by_scatter)
@@ -70,6 +73,8 @@ int convolve(const mpk_conv* conv, const T* first, const T* second, T* out, int 
       conv2d(s, first, second, out, accumulate != 0, threads);
     else if constexpr (input)
       conv2d_input_grad(s, first, second, out, accumulate != 0, threads);
+    else if (is_depthwise(s))
+      depthwise_weight_grad(s, first, second, out, accumulate != 0, threads);
     else
       conv2d_weight_grad(s, first, second, out, accumulate != 0, threads);
   });

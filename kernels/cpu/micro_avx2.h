@@ -12,6 +12,7 @@
 
 #include "common.h"
 #include "micro_portable.h"
+#include "strips_avx2.h"
 
 #ifdef MPK_X86
 
@@ -26,6 +27,7 @@ namespace mpk {
 
 struct MicroAvx2U64 {
   using T = std::uint64_t;
+  using Strips = StripsAvx2U64;
   using Kernel = void (*)(const Tile<T>& tile);
   static constexpr bool kHasPairs = true;
   static constexpr int kMR = 6, kPairedMR = 6, kNR = 4, kTransposed = 4;
@@ -139,6 +141,7 @@ struct MicroAvx2U64 {
 
 struct MicroAvx2U32 {
   using T = std::uint32_t;
+  using Strips = StripsAvx2U32;
   using Kernel = void (*)(const Tile<T>& tile);
   static constexpr bool kHasPairs = false;  // as fast as the plain one here: the adders are what is busy
   static constexpr int kMR = 6, kNR = 16, kTransposed = 8;

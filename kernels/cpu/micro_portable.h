@@ -2,6 +2,7 @@
 #pragma once
 
 #include "common.h"
+#include "strips_portable.h"
 
 namespace mpk {
 
@@ -35,6 +36,7 @@ struct Tile {
 template <class Element>
 struct MicroPortable {
   using T = Element;
+  using Strips = StripsPortable<T>;
   using Kernel = void (*)(const Tile<T>& tile);
   static constexpr bool kHasPairs = false;
   static constexpr int kMR = 4, kNR = 8;

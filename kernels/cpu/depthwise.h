@@ -1,0 +1,177 @@
+// Convolutions in which every channel is on its own (groups = channels): one filter on one plane, row by row.
+//
+// A plane is copied into scratch memory with its margins, and with a stride its columns are sorted by their remainder,
+//
+//     stride 2:   a b c d e f   ->   a c e | b d f
+//
+// so that the inputs of neighbouring outputs are neighbours for every tap.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "conv_common.h"
+
+namespace mpk {
+
+inline bool is_depthwise(const ConvShape& s) { return s.group_in == 1 && s.group_out == 1; }
+
+template <class T>
+class SortedPlane {
+ public:
+  SortedPlane(Index height, Index width, Margin y, Margin x, Index stride, Scratch& scratch)
+      : height_(height), width_(width), y_(y), x_(x), stride_(stride) {
+    segment_ = ceil_div(x.low + width + x.high, stride);
+    pitch_ = product(segment_, stride);
+    constexpr Index kOverread = 8;  // vectors may be read past the end, and their results dropped
+    size_ = product(y.low + height + y.high, pitch_) + kOverread;
+    base_ = scratch.get<T>(size_);
+    std::fill_n(base_, size_, T(0));  // margins stay 0 from here on
+  }
+
+  void take(const T* from) {
+    T* row = base_ + y_.low * pitch_;
+    for (Index y = 0; y < height_; ++y, row += pitch_, from += width_) {
+      if (stride_ == 1) {
+        std::copy_n(from, width_, row + x_.low);
+        continue;
+      }
+      for (Index r = 0; r < stride_; ++r) {
+        const Index first = (r - x_.low % stride_ + stride_) % stride_;  // first source column of this remainder
+        T* to = row + r * segment_ + (x_.low + first) / stride_;
+        for (Index x = first; x < width_; x += stride_) *to++ = from[x];
+      }
+    }
+  }
+
+  // Where the tap that lies (y, x) source positions from an output's own finds its input for output (0, 0).
+  Index offset(Index y, Index x) const {
+    const Index column = x + x_.low;
+    return (y + y_.low) * pitch_ + column % stride_ * segment_ + column / stride_;
+  }
+
+  const T* base() const { return base_; }
+  Index pitch() const { return pitch_; }
+
+ private:
+  Index height_, width_;
+  Margin y_, x_;
+  Index stride_, segment_, pitch_, size_;
+  T* base_;
+};
+
+// One result plane for each source plane: forward, or the gradient of the input.
+template <class T>
+struct PlaneConvolution {
+  const T* source;
+  const T* filter;
+  T* result;
+  Index batch, channels, source_height, source_width, result_height, result_width, kernel_width, taps;
+  std::vector<Phase> y, x;
+  bool accumulate;
+};
+
+template <class Strips, class T>
+void run_planes(const PlaneConvolution<T>& op, Range channels) {
+  ConvTables& t = conv_tables();
+  const Index stride = op.x.empty() ? 1 : op.x.front().source_step;
+  SortedPlane<T> plane(op.source_height, op.source_width, margin(op.y, op.source_height),
+                       margin(op.x, op.source_width), stride, t.padded);
+  T* weights = t.rows_of_a.get<T>(op.taps * Strips::kPrepared);
+  T* line = t.rows_of_c.get<T>(op.result_width);
+  Index* offset = t.k_of_b.get<Index>(op.taps);
+  const Index source_plane = op.source_height * op.source_width, result_plane = op.result_height * op.result_width;
+  for (Index c = channels.begin; c < channels.end; ++c)
+    for (Index n = 0; n < op.batch; ++n) {
+      plane.take(op.source + (n * op.channels + c) * source_plane);
+      T* to = op.result + (n * op.channels + c) * result_plane;
+      for (const Phase& y : op.y)
+        for (const Phase& x : op.x) {
+          Index taps = 0;
+          for (const Tap& ty : y.taps)
+            for (const Tap& tx : x.taps) {
+              offset[taps] = plane.offset(ty.shift, tx.shift);
+              Strips::prepare(op.filter[c * op.taps + ty.kernel * op.kernel_width + tx.kernel],
+                              weights + Strips::kPrepared * taps++);
+            }
+          Correlation<T> row{x.count, taps, offset, weights, nullptr, line, false};
+          for (Index q = 0; q < y.count; ++q) {
+            T* out = to + (y.start + y.step * q) * op.result_width + x.start;
+            row.source = plane.base() + q * y.source_step * plane.pitch();
+            if (x.step == 1) {
+              row.out = out;
+              row.accumulate = op.accumulate;
+              Strips::correlate(row);
+              continue;
+            }
+            Strips::correlate(row);
+            for (Index j = 0; j < x.count; ++j) out[j * x.step] = line[j] + (op.accumulate ? out[j * x.step] : T(0));
+          }
+        }
+    }
+}
+
+template <class Strips, class T>
+void project_planes(const ConvShape& s, const T* x, const T* dy, T* dw, bool accumulate, Range channels) {
+  ConvTables& t = conv_tables();
+  const std::vector<Phase> y_phases = forward_phases(s.y), x_phases = forward_phases(s.x);
+  SortedPlane<T> plane(s.y.size, s.x.size, margin(y_phases, s.y.size), margin(x_phases, s.x.size), s.x.stride,
+                       t.padded);
+  const Index taps = s.taps(), width = round_up(s.x.out, Strips::kLanes);
+  Index* offset = t.k_of_b.get<Index>(taps);
+  Index count = 0;
+  for (const Tap& ty : y_phases[0].taps)
+    for (const Tap& tx : x_phases[0].taps) offset[count++] = plane.offset(ty.shift, tx.shift);
+  T* sums = t.rows_of_a.get<T>(taps);
+  T* rows = t.columns_of_b.get<T>(product(s.y.out, width));  // dy with rows of whole vectors, ended by zeros
+  std::fill_n(rows, s.y.out * width, T(0));
+
+  for (Index c = channels.begin; c < channels.end; ++c) {
+    std::fill_n(sums, taps, T(0));
+    for (Index n = 0; n < s.batch; ++n) {
+      plane.take(x + (n * s.groups + c) * s.in_plane());
+      const T* from = dy + (n * s.groups + c) * s.out_plane();
+      for (Index y = 0; y < s.y.out; ++y) std::copy_n(from + y * s.x.out, s.x.out, rows + y * width);
+      for (Index first = 0; first < taps; first += Strips::kMostTaps)
+        Strips::project(static_cast<int>(std::min<Index>(Strips::kMostTaps, taps - first)),
+                        Projection<T>{s.y.out, width, width, s.y.stride * plane.pitch(), offset + first, rows,
+                                      plane.base(), sums + first});
+    }
+    for (Index k = 0; k < taps; ++k) dw[c * taps + k] = sums[k] + (accumulate ? dw[c * taps + k] : T(0));
+  }
+}
+
+// Runs body(strips, channels) on parts that work on different channels.
+template <class T, class Body>
+void over_channels(const ConvShape& s, int threads, Body&& body) {
+  require(threads >= 1);
+  const int parts = static_cast<int>(std::min<Index>(worthwhile_threads(threads, s.macs()), s.groups));
+  with_micro<T>([&](auto micro) {
+    in_parallel(parts, [&](int part) { body(typename decltype(micro)::Strips{}, part_of(s.groups, part, parts)); });
+  });
+}
+
+template <class T>
+void depthwise(const ConvShape& s, const T* x, const T* w, T* out, bool accumulate, int threads) {
+  const PlaneConvolution<T> op{x,          w,       out,     s.batch,    s.groups, s.y.size,
+                               s.x.size,   s.y.out, s.x.out, s.x.kernel, s.taps(), forward_phases(s.y),
+                               forward_phases(s.x), accumulate};
+  over_channels<T>(s, threads, [&](auto strips, Range channels) { run_planes<decltype(strips)>(op, channels); });
+}
+
+template <class T>
+void depthwise_input_grad(const ConvShape& s, const T* dy, const T* w, T* dx, bool accumulate, int threads) {
+  const PlaneConvolution<T> op{dy,        w,        dx,       s.batch,    s.groups, s.y.out,
+                               s.x.out,   s.y.size, s.x.size, s.x.kernel, s.taps(), input_grad_phases(s.y),
+                               input_grad_phases(s.x), accumulate};
+  over_channels<T>(s, threads, [&](auto strips, Range channels) { run_planes<decltype(strips)>(op, channels); });
+}
+
+template <class T>
+void depthwise_weight_grad(const ConvShape& s, const T* x, const T* dy, T* dw, bool accumulate, int threads) {
+  over_channels<T>(s, threads, [&](auto strips, Range channels) {
+    project_planes<decltype(strips)>(s, x, dy, dw, accumulate, channels);
+  });
+}
+
+}  // namespace mpk
