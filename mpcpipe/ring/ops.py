@@ -2,15 +2,15 @@
 
 All take and return int32 or int64 tensors (any strides) and are exact modulo 2^32 or 2^64. `out`, if given, is a
 contiguous tensor of the result's shape; with `accumulate` the result is added to it. CPU tensors go to the native
-library where it is there, all others to the reference; both give the same bits. Shapes that do not fit raise
-ValueError before anything is computed.
+library where it is there, all others to the reference; both give the same bits. Tensors on torch's `meta` device have a
+shape and no values; so have results of them. Shapes that do not fit raise ValueError before anything is computed.
 """
 
 from __future__ import annotations
 
 import torch
 
-from mpcpipe.ring import native, reference
+from mpcpipe.ring import native, reference, shadow
 from mpcpipe.ring.shapes import conv_shape, matmul_shape, require_shape
 
 Shape = tuple[int, ...]
@@ -34,6 +34,8 @@ def _deliver(value: torch.Tensor, out: torch.Tensor | None, accumulate: bool) ->
             raise ValueError("accumulate needs `out`, the tensor that the result is added to")
         return value
     require_shape("out", out.shape, value.shape)
+    if out.is_meta:
+        return out
     return out.add_(value) if accumulate else out.copy_(value)
 
 
@@ -43,7 +45,7 @@ def matmul(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, ac
     if library is not None:
         return library.matmul(a, b, out, accumulate)
     matmul_shape(a.shape, b.shape)
-    return _deliver(reference.matmul(a, b), out, accumulate)
+    return _deliver((shadow if a.is_meta else reference).matmul(a, b), out, accumulate)
 
 
 def conv2d(
@@ -61,7 +63,8 @@ def conv2d(
     library = _native(x, w)
     if library is not None:
         return library.conv2d(shape, x, w, out, accumulate)
-    return _deliver(reference.conv2d(x, w, stride, padding, dilation, groups), out, accumulate)
+    back = shadow if x.is_meta else reference
+    return _deliver(back.conv2d(x, w, stride, padding, dilation, groups), out, accumulate)
 
 
 def conv2d_input_grad(
@@ -81,7 +84,8 @@ def conv2d_input_grad(
     if library is not None:
         return library.conv2d_input_grad(shape, dy, w, out, accumulate)
     require_shape("dy", dy.shape, shape.y)
-    value = reference.conv2d_input_grad(dy, w, input_shape, stride, padding, dilation, groups)
+    back = shadow if dy.is_meta else reference
+    value = back.conv2d_input_grad(dy, w, input_shape, stride, padding, dilation, groups)
     return _deliver(value, out, accumulate)
 
 
@@ -102,7 +106,8 @@ def conv2d_weight_grad(
     if library is not None:
         return library.conv2d_weight_grad(shape, x, dy, out, accumulate)
     require_shape("dy", dy.shape, shape.y)
-    value = reference.conv2d_weight_grad(x, dy, weight_shape, stride, padding, dilation, groups)
+    back = shadow if x.is_meta else reference
+    value = back.conv2d_weight_grad(x, dy, weight_shape, stride, padding, dilation, groups)
     return _deliver(value, out, accumulate)
 
 
@@ -119,7 +124,9 @@ def bit_planes(x: torch.Tensor, count: int) -> torch.Tensor:
     if x.dim() != 1 or not 0 <= count <= 64:
         raise ValueError(f"bit planes are 0 to 64 of a tensor (n,), not {count} of {tuple(x.shape)}")
     library = _native(x)
-    return reference.bit_planes(x, count) if library is None else library.bit_planes(x, count)
+    if library is not None:
+        return library.bit_planes(x, count)
+    return (shadow if x.is_meta else reference).bit_planes(x, count)
 
 
 def unpack_bits(plane: torch.Tensor, n: int, dtype: torch.dtype) -> torch.Tensor:
@@ -128,4 +135,6 @@ def unpack_bits(plane: torch.Tensor, n: int, dtype: torch.dtype) -> torch.Tensor
     if plane.dtype != torch.int64 or dtype not in (torch.int32, torch.int64):
         raise ValueError(f"planes are int64 and ring elements int32 or int64, not {plane.dtype} and {dtype}")
     library = _native(plane)
-    return reference.unpack_bits(plane, n, dtype) if library is None else library.unpack_bits(plane, n, dtype)
+    if library is not None:
+        return library.unpack_bits(plane, n, dtype)
+    return (shadow if plane.is_meta else reference).unpack_bits(plane, n, dtype)
