@@ -282,7 +282,7 @@ class _Builder(fx.Interpreter):
             step = self.steps[node]
             if node in self.joined:
                 raise ModelError(
-                    f"{step.name}: its result goes to branches that cross; residual blocks must come one after another, "
+                    f"{step.name}: its result goes to branches that cross; residual blocks come one after another, "
                     f"or one inside another"
                 )
             self.joined.add(node)

@@ -91,8 +91,7 @@ def lenet(pool: str = "avg") -> nn.Module:
 
 
 def alexnet(pool: str = "avg", batchnorm: bool = False) -> nn.Module:
-    """AlexNet for CIFAR-10: sizes 32, convolved 10, pooled 4, convolved 2, pooled 1, 1 from there on. 3,881,354
-    parameters.
+    """AlexNet for CIFAR-10: sizes 32, convolved 10, pooled 4, convolved 2, pooled 1, then 1. 3,881,354 parameters.
 
     `batchnorm` puts a normalisation after each of the first two ReLUs, as Falcon does (704 parameters more).
     """
@@ -212,12 +211,22 @@ def model_named(name: str) -> ZooModel:
     raise JobError(f"model.zoo: there is no model {name!r}{hint} Known: {', '.join(MODELS)}.")
 
 
-def build(name: str, args: Mapping[str, Any] | None = None) -> nn.Module:
-    """A new network of the zoo, its weights drawn from torch's generator. Arguments it does not take are a JobError."""
+def check(name: str, args: Mapping[str, Any]) -> ZooModel:
+    """The zoo's entry called `name`, if it takes these arguments; else a JobError."""
     model = model_named(name)
     known = inspect.signature(model.build).parameters
-    for arg in args or {}:
+    for arg, value in args.items():
         if arg not in known:
             takes = f"takes {', '.join(known)}" if known else "takes no arguments"
             raise JobError(f"model.args.{arg}: the model {name!r} {takes}.")
-    return model.build(**(args or {}))
+        if not isinstance(value, type(known[arg].default)):
+            kind = type(known[arg].default).__name__
+            raise JobError(f"model.args.{arg}: is {value!r}; it must be of type {kind}.")
+    if "pool" in args:
+        pooling(args["pool"], 1)
+    return model
+
+
+def build(name: str, args: Mapping[str, Any] | None = None) -> nn.Module:
+    """A new network of the zoo, its weights drawn from torch's generator. Wrong arguments are a JobError."""
+    return check(name, args or {}).build(**(args or {}))

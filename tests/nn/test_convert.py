@@ -277,11 +277,11 @@ def test_state_dict_goes_back_to_the_type_of_the_module() -> None:
 def test_state_dict_of_wrong_values() -> None:
     chain = convert(nn.Sequential(nn.Linear(4, 2)), (4,))
     values = chain.initial()
-    with pytest.raises(ValueError, match="lack '0.bias'"):
+    with pytest.raises(ValueError, match=r"lack '0\.bias'"):
         state_dict(chain, {("0", "weight"): values["0", "weight"]})
     with pytest.raises(ValueError, match=r"0\.bias has shape \(3,\)"):
         state_dict(chain, {**values, ("0", "bias"): torch.zeros(3)})
-    with pytest.raises(ValueError, match="no '7.bias'"):
+    with pytest.raises(ValueError, match=r"no '7\.bias'"):
         state_dict(chain, {**values, ("7", "bias"): torch.zeros(3)})
 
 
