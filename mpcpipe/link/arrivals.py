@@ -7,6 +7,7 @@ no party of this job is turned away and forgotten.
 from __future__ import annotations
 
 import contextlib
+import math
 import socket
 import threading
 import time
@@ -15,14 +16,17 @@ from collections.abc import Callable, Sequence
 from mpcpipe.errors import AgreementError, AuthError, LinkError, MpcpipeError
 from mpcpipe.link import message
 from mpcpipe.link.handshake import refusal
-from mpcpipe.link.secure import secure
+from mpcpipe.link.secure import Protection
 from mpcpipe.link.tcp import prepare
+from mpcpipe.link.tls import Connection
 
 # A caller has this long for its first message.
 GREETING_S = 10.0
 _LOOK_S = 0.1
+# Who was turned away gets this much more time to come as it should, before that is the end.
+_AFTER_REFUSAL_S = 5.0
 
-Call = tuple[socket.socket, message.Message]
+Call = tuple[Connection, message.Message]
 # "hello" or "data", party, worker
 Who = tuple[str, int, int]
 
@@ -31,25 +35,33 @@ class Arrivals:
     """Accepts on `listener`, which it closes in the end, for party `party` of `names`."""
 
     def __init__(
-        self, listener: socket.socket, party: int, names: Sequence[str], workers: int, insecure_plaintext: bool
+        self, listener: socket.socket, party: int, names: Sequence[str], workers: int, protection: Protection
     ) -> None:
         self._listener = listener
         self._party, self._names, self._workers = party, names, workers
-        self._insecure_plaintext = insecure_plaintext
+        self._protection = protection
         self._calls: dict[Who, Call] = {}
         self._came: set[Who] = set()
-        self._open: set[socket.socket] = set()
+        self._turned_away: dict[int, tuple[float, AuthError]] = {}
+        self._open: set[Connection] = set()
         self._changed = threading.Condition()
         self._closed = False
         self._thread = threading.Thread(target=self._accept, name=f"accept for {names[party]}", daemon=True)
         self._thread.start()
 
     def take(self, who: Who, until: Callable[[], float]) -> Call:
-        """Wait for a connection and its first message. TimeoutError once the clock is past `until()`."""
+        """Wait for a connection and its first message. TimeoutError once the clock is past `until()`.
+
+        AuthError if somebody came as that party, could not prove it, and nobody better came soon after.
+        """
         with self._changed:
             while who not in self._calls:
-                remaining = until() - time.monotonic()
+                # A wrong certificate is a mistake far more often than an attack, and then waiting on is no use.
+                patience, refused = self._turned_away.get(who[1], (math.inf, None))
+                remaining = min(until(), patience) - time.monotonic()
                 if remaining <= 0:
+                    if refused is not None:
+                        raise AuthError(f"{self._names[who[1]]} was not let in: {refused}") from refused
                     raise TimeoutError("nobody came")
                 self._changed.wait(min(remaining, _LOOK_S))
             call = self._calls.pop(who)
@@ -65,6 +77,8 @@ class Arrivals:
         self._listener.close()
         with self._changed:
             for sock in self._open:
+                with contextlib.suppress(OSError):
+                    sock.shutdown(socket.SHUT_RDWR)
                 sock.close()
 
     def _accept(self) -> None:
@@ -79,20 +93,35 @@ class Arrivals:
             threading.Thread(target=self._greet, args=(sock,), daemon=True).start()
 
     def _greet(self, sock: socket.socket) -> None:
+        connection: Connection = sock
+        claimed = None
+        until = time.monotonic() + GREETING_S
         try:
             prepare(sock)
-            secured = secure(sock, self._insecure_plaintext)
-            content = message.read(secured, message.HELLO_BYTES, time.monotonic() + GREETING_S)
-            self._keep(secured, content)
-        except (OSError, LinkError, AgreementError) as error:
-            with contextlib.suppress(OSError):
-                if isinstance(error, MpcpipeError):
-                    sock.sendall(refusal(error))
+            first = self._protection.hear(sock, until)
+            claimed = first.get("party")
+            connection, content, proven = self._protection.answer(sock, first, until)
             with self._changed:
                 self._open.discard(sock)
-            sock.close()
+                self._open.add(connection)
+            self._keep(connection, content, proven)
+        except (OSError, LinkError, AgreementError) as error:
+            if isinstance(error, AuthError):
+                self._note(claimed, error)
+            with contextlib.suppress(OSError):
+                if isinstance(error, MpcpipeError):
+                    connection.sendall(refusal(error))
+            with self._changed:
+                self._open -= {sock, connection}
+            connection.close()
 
-    def _keep(self, sock: socket.socket, content: message.Message) -> None:
+    def _note(self, claimed: object, error: AuthError) -> None:
+        with self._changed:
+            if isinstance(claimed, int) and ("hello", claimed, 0) not in self._came:
+                self._turned_away.setdefault(claimed, (time.monotonic() + _AFTER_REFUSAL_S, error))
+                self._changed.notify_all()
+
+    def _keep(self, sock: Connection, content: message.Message, proven: int | None) -> None:
         kind, party, worker = content.get("kind"), content.get("party"), content.get("worker", 0)
         if kind not in ("hello", "data") or type(party) is not int or type(worker) is not int:
             raise AuthError("this port belongs to a job of mpcpipe, and the caller does not")
@@ -102,6 +131,8 @@ class Arrivals:
                 f"{me} has a job of {len(self._names)} parties and {self._workers} workers; worker {worker} of party "
                 f"{party} has nothing to ask party {self._party}: start all parties with the same job, each as itself"
             )
+        if proven is not None and proven != party:
+            raise AuthError(f"{self._names[proven]} came to {me} as {self._names[party]}; start each party as itself")
         with self._changed:
             if (kind, party, worker) in self._came:
                 raise AuthError(f"another process came to {me} as {self._names[party]} before; start each party once")

@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from mpcpipe.errors import FrameError, Interrupted, MpcpipeError, PeerLost, by_name
 from mpcpipe.link.message import Message, Reader, pack
+from mpcpipe.link.tls import Connection
 
 BEAT_S = 0.5
 SILENCE_S = 4.0
@@ -75,7 +76,7 @@ class Control:
         self,
         party: int,
         names: Sequence[str],
-        sockets: Mapping[int, socket.socket],
+        sockets: Mapping[int, Connection],
         on_failure: Callable[[], None] = lambda: None,
         beat_s: float = BEAT_S,
         silence_s: float = SILENCE_S,
@@ -161,10 +162,13 @@ class Control:
     def _run(self) -> None:
         selector = selectors.DefaultSelector()
         selector.register(self._woken, selectors.EVENT_READ, -1)
-        for peer, sock in self._sockets.items():
-            selector.register(sock, selectors.EVENT_READ, peer)
         beat_at_s = time.monotonic()
         self._watch.turn(beat_at_s)
+        for peer in self._watch.peers:
+            # What came together with the end of the handshake, no socket announces again.
+            self._read(peer)
+        for peer in self._watch.peers:
+            selector.register(self._sockets[peer], selectors.EVENT_READ, peer)
         while not self._closing.is_set():
             ready = selector.select(max(0.0, min(beat_at_s, self._watch.ends_at_s()) - time.monotonic()))
             now_s = time.monotonic()

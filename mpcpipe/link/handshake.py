@@ -15,7 +15,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import socket
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from itertools import pairwise
 
 from mpcpipe.errors import AgreementError, AuthError, FrameError, by_name
 from mpcpipe.link import frame, message
+from mpcpipe.link.tls import Connection
 from mpcpipe.random.keys import KEY_BYTES, NONCE_BYTES, KeyPair, bind, new_nonce, own_key
 from mpcpipe.random.tape import Holders
 
@@ -188,7 +188,7 @@ class Session:
             )
 
 
-def confirm(sock: socket.socket, session: Session, peer: int, names: Sequence[str], until: float) -> None:
+def confirm(sock: Connection, session: Session, peer: int, names: Sequence[str], until: float) -> None:
     """Tell the peer, and hear from it, that everybody was met and the session is the same."""
     sock.settimeout(None)
     sock.sendall(message.pack({"kind": "confirm", "proof": session.proof(peer, session.party, "confirm")}))

@@ -22,9 +22,12 @@ from mpcpipe.link import message
 from mpcpipe.link.arrivals import Arrivals
 from mpcpipe.link.control import Control
 from mpcpipe.link.handshake import Handshake, Hello, Session, confirm
+from mpcpipe.link.identity import Identity
 from mpcpipe.link.network import Network
-from mpcpipe.link.secure import require_loopback, secure
+from mpcpipe.link.pinned import Pinned
+from mpcpipe.link.secure import Protection
 from mpcpipe.link.tcp import DEADLINE_S, prepare
+from mpcpipe.link.tls import Connection
 
 T = TypeVar("T")
 Address = tuple[str, int]
@@ -73,32 +76,48 @@ def connect(
     deadline_s: float = CONNECT_S,
     message_deadline_s: float = DEADLINE_S,
     insecure_plaintext: bool = False,
+    identity: Identity | None = None,
+    pins: Sequence[str] = (),
     listener: socket.socket | None = None,
 ) -> Network:
     """Connect party `party` with all others, each at its address (host, port).
 
     `agreement` maps dotted keys of the job to canonical values, in the order in which a difference is looked for.
+    With `pins`, the fingerprints of all parties' certificates in order, and this party's own `identity`, everything
+    goes over mutual TLS. Without, everything is in the clear, and stays on this machine unless `insecure_plaintext`.
     `listener` is a socket that already listens (from `listen`), instead of a new one on this party's address.
 
     Errors: AddressInUseError; ConnectError naming who did not come within `deadline_s`; AgreementError, at all parties,
-    naming the first key that differs; AuthError when a connection would be in the clear outside of this machine.
+    naming the first key that differs; AuthError when a party has another certificate than the pinned one, or a
+    connection would be in the clear outside of this machine.
     """
     named = list(names) if names is not None else [f"party {index}" for index in range(len(addresses))]
     try:
+        protection = Protection(_pinned(party, named, identity, pins), insecure_plaintext)
         for name, (host, port) in zip(named, addresses, strict=True):
             for numeric in _resolve(name, host, port):
-                require_loopback(numeric, insecure_plaintext)
+                protection.check_place(numeric)
         listener = listener or listen(addresses[party])
     except MpcpipeError:
         if listener is not None:
             listener.close()
         raise
     handshake = Handshake(party, named, workers, agreement or {})
-    arrivals = Arrivals(listener, party, named, workers, insecure_plaintext)
+    arrivals = Arrivals(listener, party, named, workers, protection)
     try:
-        return _Setup(handshake, arrivals, addresses, insecure_plaintext, deadline_s).run(workers, message_deadline_s)
+        return _Setup(handshake, arrivals, addresses, protection, deadline_s).run(workers, message_deadline_s)
     finally:
         arrivals.close()
+
+
+def _pinned(party: int, names: Sequence[str], identity: Identity | None, pins: Sequence[str]) -> Pinned | None:
+    if identity is None and not pins:
+        return None
+    if identity is None:
+        raise AuthError(f"the job pins certificates, and {names[party]} has none: `mpcpipe keys new {names[party]}`")
+    pinned = Pinned(party, names, identity, pins)
+    pinned.check()
+    return pinned
 
 
 def _resolve(name: str, host: str, port: int) -> list[str]:
@@ -116,17 +135,17 @@ class _Setup:
         handshake: Handshake,
         arrivals: Arrivals,
         addresses: Sequence[Address],
-        insecure_plaintext: bool,
+        protection: Protection,
         deadline_s: float,
     ) -> None:
         self.party, self.names = handshake.party, handshake.names
         self.peers = [peer for peer in range(len(addresses)) if peer != self.party]
         self.handshake, self.arrivals, self.addresses = handshake, arrivals, addresses
-        self.insecure_plaintext = insecure_plaintext
+        self.protection = protection
         self.deadline_s = deadline_s
         self.control: Control | None = None
         self._ends_at_s = time.monotonic() + deadline_s
-        self._opened: list[socket.socket] = []
+        self._opened: list[Connection] = []
 
     def run(self, workers: int, message_deadline_s: float) -> Network:
         try:
@@ -189,7 +208,7 @@ class _Setup:
             raise error
         return {peer: future.result() for peer, future in running.items()}
 
-    def _meet(self, peer: int) -> socket.socket:
+    def _meet(self, peer: int) -> Connection:
         sock, content = self._exchange(peer)
         hello = Hello.unpack(content)
         if hello.party != peer:
@@ -202,7 +221,7 @@ class _Setup:
             self._hurry(_AFTER_ERROR_S)
         return sock
 
-    def _exchange(self, peer: int) -> tuple[socket.socket, message.Message]:
+    def _exchange(self, peer: int) -> tuple[Connection, message.Message]:
         own = self.handshake.hello.pack()
         if peer > self.party:
             try:
@@ -218,15 +237,13 @@ class _Setup:
                 sock.sendall(own)
                 return sock, message.read(sock, message.HELLO_BYTES, self._until())
             except TimeoutError:
-                raise ConnectError(
-                    f"{self._where(peer)} takes connections but does not answer: is it {self.names[peer]}?"
-                ) from None
+                raise ConnectError(self._silent(peer)) from None
             except OSError:
                 # A process that was about to end, perhaps of an earlier run.
                 sock.close()
                 time.sleep(_FIRST_RETRY_S)
 
-    def _confirm(self, peer: int, sock: socket.socket, session: Session) -> None:
+    def _confirm(self, peer: int, sock: Connection, session: Session) -> None:
         try:
             confirm(sock, session, peer, self.names, self._until())
         except TimeoutError:
@@ -234,10 +251,10 @@ class _Setup:
         except OSError:
             raise ConnectError(f"{self.names[peer]} went away during the handshake; its own messages say why") from None
 
-    def _connect_workers(self, peer: int, workers: int, session: Session) -> list[socket.socket]:
+    def _connect_workers(self, peer: int, workers: int, session: Session) -> list[Connection]:
         return [self._connect_worker(peer, worker, session) for worker in range(workers)]
 
-    def _connect_worker(self, peer: int, worker: int, session: Session) -> socket.socket:
+    def _connect_worker(self, peer: int, worker: int, session: Session) -> Connection:
         purpose = f"worker {worker}"
         try:
             if peer > self.party:
@@ -252,7 +269,7 @@ class _Setup:
         except OSError:
             raise ConnectError(f"{self.names[peer]} did not connect its {purpose} in {self.deadline_s:g} s") from None
 
-    def _dial(self, peer: int) -> socket.socket:
+    def _dial(self, peer: int) -> Connection:
         retry_s = _FIRST_RETRY_S
         while True:
             remaining_s = self._until() - time.monotonic()
@@ -264,7 +281,7 @@ class _Setup:
             time.sleep(min(retry_s, remaining_s))
             retry_s = min(2 * retry_s, _LAST_RETRY_S)
 
-    def _try(self, peer: int, remaining_s: float) -> socket.socket | None:
+    def _try(self, peer: int, remaining_s: float) -> Connection | None:
         host, port = self.addresses[peer]
         with contextlib.suppress(socket.gaierror):
             for family, kind, protocol, _, resolved in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
@@ -276,18 +293,27 @@ class _Setup:
                     # Where nobody listens, a socket that dials its own machine can meet itself.
                     if sock.getsockname() != sock.getpeername():
                         self._opened.append(sock)
-                        return secure(sock, self.insecure_plaintext)
+                        return self._secured(sock, peer)
                 except OSError:
                     pass
-                except AuthError:
+                except MpcpipeError:
                     sock.close()
                     raise
                 sock.close()
         return None
 
+    def _secured(self, sock: socket.socket, peer: int) -> Connection:
+        try:
+            return self.protection.call(sock, peer, self._until())
+        except TimeoutError:
+            raise ConnectError(self._silent(peer)) from None
+
     def _where(self, peer: int) -> str:
         host, port = self.addresses[peer]
         return f"{host}:{port}"
+
+    def _silent(self, peer: int) -> str:
+        return f"{self._where(peer)} takes connections but does not answer: is it {self.names[peer]}?"
 
     def _absent(self, peer: int) -> str:
         who, me = f"{self.names[peer]} ({self._where(peer)})", f"{self.names[self.party]} ({self._where(self.party)})"

@@ -8,12 +8,12 @@
 from __future__ import annotations
 
 import json
-import socket
 import struct
 import time
 from typing import Any
 
 from mpcpipe.errors import FrameError
+from mpcpipe.link.tls import Connection
 
 Message = dict[str, Any]
 
@@ -71,7 +71,7 @@ class Reader:
         return messages
 
 
-def read(sock: socket.socket, limit: int, until: float) -> Message:
+def read(sock: Connection, limit: int, until: float) -> Message:
     """Wait for one message until `time.monotonic()` is `until`, and take not a byte more.
 
     Errors: FrameError if it is no message, TimeoutError, and ConnectionError when the connection ends in the middle.
@@ -79,7 +79,7 @@ def read(sock: socket.socket, limit: int, until: float) -> Message:
     return unpack(_exactly(sock, length_of(_exactly(sock, _LENGTH.size, until), limit), until))
 
 
-def _exactly(sock: socket.socket, count: int, until: float) -> bytearray:
+def _exactly(sock: Connection, count: int, until: float) -> bytearray:
     data = bytearray()
     while len(data) < count:
         remaining = until - time.monotonic()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Mapping, Sequence
 
 from mpcpipe.link.base import Mesh
@@ -10,6 +9,7 @@ from mpcpipe.link.control import Control
 from mpcpipe.link.frame import Route
 from mpcpipe.link.handshake import Session
 from mpcpipe.link.tcp import TcpLink
+from mpcpipe.link.tls import Connection
 from mpcpipe.random.tape import Holders
 
 # A broken data connection is often the first sign of a failure whose cause a control message is about to tell.
@@ -63,7 +63,7 @@ class Network:
         """The links of one worker."""
         return self._meshes[worker]
 
-    def add_worker(self, sockets: Mapping[int, socket.socket]) -> None:
+    def add_worker(self, sockets: Mapping[int, Connection]) -> None:
         """Give the next worker its connections, by peer. For `connect`."""
         worker = len(self._meshes)
         links = {

@@ -1,4 +1,4 @@
-"""A link over a connected TCP socket.
+"""A link over a connected TCP socket, with or without TLS on it.
 
     send                                          receive
      │ header + the tensors' own memory            │ header: compared with the plan before memory is allocated
@@ -36,6 +36,7 @@ from mpcpipe.link.frame import (
     memory_of,
     payload_bytes,
 )
+from mpcpipe.link.tls import Connection
 
 DEADLINE_S = 120.0
 BUFFER_BYTES = 4 << 20
@@ -70,7 +71,7 @@ class TcpLink(Link):
         self,
         peer: int,
         name: str,
-        sock: socket.socket,
+        sock: Connection,
         outgoing: Route,
         incoming: Route,
         deadline_s: float = DEADLINE_S,
