@@ -17,6 +17,7 @@ VERBS = {
     "check": "is the job right, and what will each party learn?",
     "doctor": "is this machine fit for it?",
     "kernels": "the native library: what is there, and is it right?",
+    "keys": "a certificate for links with TLS, and its fingerprint",
 }
 
 

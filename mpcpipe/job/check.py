@@ -84,6 +84,30 @@ def _parties(job: Job, where: Where) -> None:
             address(host)
         except ValueError as error:
             raise where.error(f"parties.hosts[{i}]", str(error)) from error
+    _fingerprints(job, where)
+
+
+def _fingerprints(job: Job, where: Where) -> None:
+    names, pins = job.parties.names, job.parties.fingerprints
+    if not pins:
+        return
+    if len(pins) != len(names):
+        raise where.error(
+            "parties.fingerprints", f"has {len(pins)} entries for {len(names)} parties: one each, in the order of names"
+        )
+    for i, pin in enumerate(pins):
+        if not re.fullmatch(r"sha256:[0-9a-f]{64}", pin):
+            raise where.error(
+                f"parties.fingerprints[{i}]",
+                f'is {pin!r}; it must be "sha256:" and 64 digits of 0-9 and a-f, as `mpcpipe keys show` prints it',
+            )
+        if pin in pins[:i]:
+            raise where.error(
+                "parties.fingerprints",
+                f"is the same for {names[pins.index(pin)]} and {names[i]}: each party has its own certificate",
+            )
+    if job.parties.insecure_plaintext:
+        raise where.error("parties.insecure_plaintext", "does not go with parties.fingerprints: choose one of the two")
 
 
 def address(host: str) -> tuple[str, int]:

@@ -145,6 +145,8 @@ def _table(kind: type[Any], content: Any, prefix: str, where: Where, paths: Mapp
             values[name] = _entry(f, inner, many, content[name], full, where, paths)
         elif f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
             raise where.error(full, f"is missing: {f.metadata['about']}")
+        elif f.metadata["path"] and f.default is not None:
+            values[name] = _from_folder(str(f.default), paths.get(full, Path()))
     return kind(**values)
 
 

@@ -84,6 +84,12 @@ class Parties:
     insecure_plaintext: bool = key(
         "allow shares to travel unencrypted between machines (for a network you trust)", False
     )
+    fingerprints: tuple[str, ...] = key(
+        "fingerprints of all parties' certificates, in order; `mpcpipe keys new` prints them; none: no TLS", ()
+    )
+    keys: str = key(
+        "the folder with NAME.crt and NAME.key of this party, from the job file's folder", ".", public=False, path=True
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -161,6 +161,9 @@ class TlsSocket:
         for buffer in buffers:
             view = memoryview(buffer)
             while view:
+                # To ask in vain costs as much as a short record.
+                if not self._incoming.pending and not self._tls.pending():
+                    return got or None
                 try:
                     with self._lock:
                         count = cast(int, self._tls.read(len(view), view))
