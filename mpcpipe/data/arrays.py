@@ -33,7 +33,7 @@ def read_bytes(path: Path) -> bytes:
     try:
         content = path.read_bytes()
     except FileNotFoundError as error:
-        raise DataError(f"there is no file {path}; the job's paths start at the folder of the job file") from error
+        raise _absent(path) from error
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
     if path.suffix != ".gz":
@@ -42,6 +42,10 @@ def read_bytes(path: Path) -> bytes:
         return gzip.decompress(content)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} is damaged or no gzip file: {error}. Get it again, or unpack it yourself") from error
+
+
+def _absent(path: Path) -> DataError:
+    return DataError(f"there is no file {path}; the job's paths start at the folder of the job file")
 
 
 def read_idx(path: Path) -> Array:
@@ -67,26 +71,28 @@ def read_idx(path: Path) -> Array:
 
 def read_npz(path: Path, array: str | None) -> Array:
     """One array of an .npz file, or an .npy file. Objects are refused: they would be unpickled."""
-    read_first = f"{path} cannot be read as npz"
-    if not path.exists():
-        raise DataError(f"there is no file {path}; the job's paths start at the folder of the job file")
     try:
-        found = np.load(path, allow_pickle=False)
-        if isinstance(found, np.ndarray):
-            return found
-        with found:
-            names = list(found.files)
-            if array is None and len(names) == 1:
-                array = names[0]
-            if array is None or array not in names:
-                asked = f"has no array {array!r}" if array else f"has {len(names)} arrays; say which with array = ..."
-                raise DataError(f"{path} {asked}: {', '.join(names) or 'none'}{_nearest(array, names)}")
-            result: Array = found[array]
-            return result
+        with path.open("rb") as file:
+            found = np.load(file, allow_pickle=False)
+            return found if isinstance(found, np.ndarray) else _member(path, found, array)
+    except FileNotFoundError as error:
+        raise _absent(path) from error
     except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{read_first}: {error}") from error
+        raise DataError(f"{path} cannot be read as npz: {error}") from error
     except ValueError as error:
-        raise DataError(f"{read_first}: {error}. Arrays of Python objects are not taken; save numbers only") from error
+        advice = "Arrays of Python objects are not taken; save numbers only"
+        raise DataError(f"{path} cannot be read as npz: {error}. {advice}") from error
+
+
+def _member(path: Path, found: Any, array: str | None) -> Array:
+    names = list(found.files)
+    if array is None and len(names) == 1:
+        (array,) = names
+    if array is None or array not in names:
+        asked = f"has no array {array!r}" if array else f"has {len(names)} arrays; say which with array = ..."
+        raise DataError(f"{path} {asked}: {', '.join(names) or 'none'}{_nearest(array, names)}")
+    member: Array = found[array]
+    return member
 
 
 def read_csv(path: Path, columns: Sequence[str], delimiter: str) -> Array:

@@ -242,7 +242,7 @@ TOGETHER = [
     (LABELS, 'source = "csv"\npath = "x"\n\n[train]', "data.labels.column: is missing"),
     (LABELS, 'source = "csv"\npath = "x"\ncolumn = "y"\ndelimiter = ""\n[train]', "one character"),
     ("test = [96, 128]\n", "", "evaluate.how: is 'secure', but there are no test rows"),
-    ('reveal_to = "alice"', '[evaluate]\nhow = "revealed"', "evaluate.how: is \"revealed\", but model.reveal_to names no party"),
+    ('reveal_to = "alice"', '[evaluate]\nhow = "revealed"', "but model.reveal_to names no party"),
     ("[train]", "[protocol]\nring_bits = 48\n[train]", "protocol.ring_bits: is 48; it must be 64 or 32"),
     ("[train]", "[protocol]\nring_bits = 32\n[train]", "protocol.fraction_bits: is 16; products need twice as many"),
     ("[train]", "[protocol]\ncompare_bits = 17\n[train]", "protocol.compare_bits: is 17; it must be 18 to 64"),
