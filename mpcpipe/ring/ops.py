@@ -126,7 +126,7 @@ def bit_planes(x: torch.Tensor, count: int) -> torch.Tensor:
     library = _native(x)
     if library is not None:
         return library.bit_planes(x, count)
-    return (shadow if x.is_meta else reference).bit_planes(x, count)
+    return shadow.bit_planes(x, count) if x.is_meta else reference.bit_planes(x, count)
 
 
 def unpack_bits(plane: torch.Tensor, n: int, dtype: torch.dtype) -> torch.Tensor:
@@ -137,4 +137,4 @@ def unpack_bits(plane: torch.Tensor, n: int, dtype: torch.dtype) -> torch.Tensor
     library = _native(plane)
     if library is not None:
         return library.unpack_bits(plane, n, dtype)
-    return (shadow if plane.is_meta else reference).unpack_bits(plane, n, dtype)
+    return shadow.unpack_bits(plane, n, dtype) if plane.is_meta else reference.unpack_bits(plane, n, dtype)

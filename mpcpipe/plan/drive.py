@@ -1,0 +1,181 @@
+"""One party alone, driven through a training step of a chain: the real coroutines, and nobody at the other end.
+
+What a party does and sends never depends on values, only on shapes. So a message may be anything of the right length,
+and a dry run on tensors without values has the exact rounds and bytes of the real protocol, whichever it is.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+
+from mpcpipe.nn.chain import Chain
+from mpcpipe.nn.fixed import Fixed, PartialGrad
+from mpcpipe.nn.layers import Layer, walk
+from mpcpipe.nn.loss import Loss
+from mpcpipe.nn.optim import Optimizer
+from mpcpipe.protocol.base import Protocol
+from mpcpipe.protocol.rounds import Operation, Received, Round, gather
+from mpcpipe.random.tape import Holders, Tape
+from mpcpipe.ring.ops import words
+from mpcpipe.ring.ring import Ring
+
+T = TypeVar("T")
+BUFFERS = frozenset({"running_mean", "running_var"})
+LOSS = "loss"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a chain is trained: everything that costs depend on, besides the chain and the rows of a micro-batch.
+
+    compare_bits, parties: as `Protocol`. classes: width of the target. learning_rate, batch_size: as the first step's.
+    """
+
+    protocol: type[Protocol]
+    make_loss: Callable[[], Loss]
+    make_optimizer: Callable[[], Optimizer]
+    classes: int
+    batch_size: int
+    parties: int = 3
+    ring_bits: int = 64
+    fraction_bits: int = 16
+    compare_bits: int = 32
+    learning_rate: float = 0.1
+
+    def party(self, number: int, tape: Tape) -> Protocol:
+        """One party's protocol."""
+        return self.protocol(
+            party=number, ring=Ring(self.ring_bits), tape=tape, compare_bits=self.compare_bits, parties=self.parties
+        )
+
+
+Watch = Callable[[Round | None], None]
+"""Called before every round with what is about to be sent, and with None at the end of an operation."""
+
+
+@dataclass
+class Solo:
+    """Drives one party's operations. make(shape, dtype): tensors that stand for what nobody knows."""
+
+    make: Callable[[tuple[int, ...], torch.dtype], torch.Tensor]
+    watch: Watch
+
+    def __call__(self, operation: Operation[T]) -> T:
+        """The operation's result."""
+        received: Received | None = None
+        try:
+            while True:
+                step = operation.send(received)  # type: ignore[arg-type]
+                self.watch(step)
+                received = {
+                    peer: [self.make((part.numel,), part.dtype) for part in parts]
+                    for peer, parts in step.receive.items()
+                }
+        except StopIteration as finished:
+            self.watch(None)
+            result: T = finished.value
+            return result
+        finally:
+            operation.close()
+
+    def fixed(self, p: Protocol, shape: Sequence[int], fraction_bits: int) -> Fixed:
+        """A secret of this shape."""
+        return Fixed(self.make((p.components, *shape), p.ring.dtype), fraction_bits)
+
+
+@dataclass
+class SoloTape:
+    """A tape of `make`'s tensors; `drawn` is told how many bytes a real one would have made."""
+
+    make: Callable[[tuple[int, ...], torch.dtype], torch.Tensor]
+    drawn: Callable[[int], None]
+
+    def elements(self, holders: Holders, label: str, numel: int, ring: Ring) -> torch.Tensor:
+        """See `Tape`."""
+        self.drawn(numel * ring.nbytes)
+        return self.make((numel,), ring.dtype)
+
+    def planes(self, holders: Holders, label: str, count: int, n: int) -> torch.Tensor:
+        """See `Tape`."""
+        self.drawn(8 * count * words(n))
+        return self.make((count, words(n)), torch.int64)
+
+
+Enter = Callable[[str, str], None]
+"""Told (layer, direction) before the operations of a layer: F, I, W or U."""
+
+
+def drive_step(chain: Chain, setting: Setting, p: Protocol, rows: int, solo: Solo, enter: Enter) -> None:
+    """One micro-batch of `rows` forward and back through the chain and the loss, then the update.
+
+    The first layer's input gradient is spared, as a first stage spares it. The update is driven twice, and the second
+    is the one that has an optimizer's memory in it.
+    """
+    layers = _twins(chain.layers)
+    _fill(layers, p, solo, setting.fraction_bits)
+    x = solo.fixed(p, (rows, *chain.input_shape), setting.fraction_bits)
+    target = solo.fixed(p, (rows, setting.classes), 0)
+    kept = []
+    for layer in layers:
+        enter(layer.name, "F")
+        x, saved = solo(layer.forward(p.at(f"0/{layer.name}/0/F"), x, True))
+        kept.append(saved)
+    loss = setting.make_loss()
+    loss.working_bits = setting.fraction_bits
+    enter(LOSS, "F")
+    dy, _ = solo(loss.forward_grad(p.at("0/loss/0/F"), x, target))
+    dys: list[Fixed] = []
+    for index in reversed(range(len(layers))):
+        layer = layers[index]
+        dys.insert(0, dy)
+        if index or layer.children():
+            enter(layer.name, "I")
+            dy = solo(layer.input_grad(p.at(f"0/{layer.name}/0/B"), kept[index], dy))
+    for layer, saved, dy in zip(layers, kept, dys, strict=True):
+        enter(layer.name, "W")
+        grads = solo(layer.weight_grad(p.at(f"0/{layer.name}/0/W"), saved, dy))
+        optimizers = {leaf.name: setting.make_optimizer() for leaf in walk([layer])}
+        for step in (0, 1):
+            enter(layer.name, "U" if step else "")
+            solo(_update(layer, grads, optimizers, p, setting, step))
+
+
+async def _update(
+    layer: Layer,
+    grads: dict[str, PartialGrad],
+    optimizers: dict[str, Optimizer],
+    p: Protocol,
+    setting: Setting,
+    step: int,
+) -> None:
+    named = {(key if "." in key else f"{layer.name}.{key}"): grad for key, grad in grads.items()}
+    steps = []
+    for leaf in walk([layer]):
+        own = {f"{leaf.name}.{key}": value for key, value in leaf.parameters.items()}
+        given = {key: PartialGrad(grad.data.clone(), grad.fraction_bits) for key, grad in named.items() if key in own}
+        if given:
+            at = p.at(f"{step}/{leaf.name}/U")
+            optimizer = optimizers[leaf.name]
+            steps.append(optimizer.step(at, own, given, setting.learning_rate, setting.batch_size))
+    await gather(*steps)
+
+
+def _twins(layers: Sequence[Layer]) -> list[Layer]:
+    """Copies of the layers, so that the chain's own are left alone; initial values are not copied."""
+    tensors = itertools.chain.from_iterable(leaf.initial.values() for leaf in walk(layers))
+    memo: dict[int, Any] = {id(tensor): tensor for tensor in tensors}
+    return copy.deepcopy(list(layers), memo)
+
+
+def _fill(layers: Sequence[Layer], p: Protocol, solo: Solo, fraction_bits: int) -> None:
+    for leaf in walk(layers):
+        leaf.parameters, leaf.buffers = {}, {}
+        for key, value in leaf.initial.items():
+            share = solo.fixed(p, tuple(value.shape), fraction_bits)
+            (leaf.buffers if key in BUFFERS else leaf.parameters)[key] = share

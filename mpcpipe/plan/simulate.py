@@ -1,0 +1,257 @@
+"""A step on a model of the machine: workers, cores and the line, event by event.
+
+All parties run the same schedule in step, so one party is simulated and its peers do the same at the same time:
+
+    cores   shared evenly by the workers that compute; one worker uses one core at most
+    line    one a party and direction; messages queue on it, bytes / rate each
+    round   over when the party's own bytes have left the line and one latency has passed (its peers' came as late)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from mpcpipe.plan.actions import Action, Schedule, leaves, needs
+from mpcpipe.plan.net import Net
+from mpcpipe.plan.trace import Timed, TimedTrace, Totals, side_by_side, totals
+
+TraceOf = Callable[[Action], TimedTrace]
+
+
+@dataclass(frozen=True)
+class Span:
+    """Part of an action, in seconds from the start: the worker computes, or it waits for a round."""
+
+    worker: int
+    action: Action
+    start_s: float
+    end_s: float
+    computes: bool
+
+
+@dataclass(frozen=True)
+class WorkerTimes:
+    """What a worker does with the makespan. idle_s: it waits for another worker, or is done."""
+
+    name: str
+    compute_s: float
+    wait_s: float
+    idle_s: float
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """makespan_s: until the last worker is done. step_s: of one step; in the middle of a run if there are several."""
+
+    makespan_s: float
+    step_s: float
+    workers: tuple[WorkerTimes, ...]
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What no schedule can beat (design: max(C, B, T0 / K, the busiest worker)), and its parts, in seconds.
+
+    compute_s: all computing over the cores. bytes_s: all bytes over the rate. latency_s: one latency a round, one after
+    another. sequential_s: a whole step, one thing after another (T0). workers: K.
+    """
+
+    compute_s: float
+    bytes_s: float
+    latency_s: float
+    sequential_s: float
+    busiest_s: float
+    workers: int
+
+    @property
+    def bound_s(self) -> float:
+        """The largest of them."""
+        return max(seconds for seconds, _ in self._limits())
+
+    @property
+    def limited_by(self) -> str:
+        """Which of them: compute, bandwidth, "the busiest worker" or "the number of workers"."""
+        return max(self._limits())[1]
+
+    def _limits(self) -> list[tuple[float, str]]:
+        return [
+            (self.compute_s, "compute"),
+            (self.bytes_s, "bandwidth"),
+            (self.sequential_s / self.workers, "the number of workers"),
+            (self.busiest_s, "the busiest worker"),
+        ]
+
+
+@dataclass
+class _Running:
+    """A worker in the middle of something."""
+
+    groups: list[tuple[Action, ...]]
+    at: int = 0
+    trace: TimedTrace = ()
+    segment: int = 0
+    left_s: float = 0.0
+    until_s: float | None = None
+    busy: bool = False
+    since_s: float = 0.0
+    compute_s: float = 0.0
+    wait_s: float = 0.0
+
+
+@dataclass
+class _Model:
+    schedule: Schedule
+    trace_of: TraceOf
+    net: Net
+    cores: float
+    now_s: float = 0.0
+    line_free_s: float = 0.0
+    done: Counter[Action] = field(default_factory=Counter)
+    spans: list[Span] = field(default_factory=list)
+    updates_s: list[float] = field(default_factory=list)
+
+    def ready(self, actions: Sequence[Action]) -> bool:
+        return all(
+            self.done[need.action] >= need.times
+            for action in actions
+            for need in needs(self.schedule, action, self.done[action] + 1)
+        )
+
+    def begin(self, worker: _Running) -> None:
+        traces = [self.trace_of(action) for action in worker.groups[worker.at]]
+        worker.trace = side_by_side(traces) if len(traces) > 1 else traces[0]
+        worker.segment, worker.busy = -1, True
+        self.next_segment(worker)
+
+    def next_segment(self, worker: _Running) -> None:
+        """After a round: the next piece of computing; after the last, the action is done."""
+        worker.segment += 1
+        worker.until_s, worker.since_s = None, self.now_s
+        if worker.segment < len(worker.trace):
+            worker.left_s = worker.trace[worker.segment].compute_s
+            return
+        worker.busy = False
+        for action in worker.groups[worker.at]:
+            self.done.update(leaves(action))
+            if action.kind == "U":
+                self.updates_s.append(self.now_s)
+        worker.at += 1
+
+    def computed(self, worker: _Running, index: int) -> None:
+        """After computing: the round, if there is one."""
+        self.note(worker, index, True)
+        now: Timed = worker.trace[worker.segment]
+        if not now.is_round:
+            self.next_segment(worker)
+            return
+        nbytes = max(now.sent_bytes, now.received_bytes)
+        self.line_free_s = max(self.line_free_s, self.now_s) + nbytes / self.net.rate_bytes_per_s
+        worker.until_s, worker.since_s = self.line_free_s + self.net.latency_s, self.now_s
+
+    def note(self, worker: _Running, index: int, computes: bool) -> None:
+        took = self.now_s - worker.since_s
+        if computes:
+            worker.compute_s += took
+        else:
+            worker.wait_s += took
+        if took:
+            action = worker.groups[worker.at][0]
+            self.spans.append(Span(index, action, worker.since_s, self.now_s, computes))
+
+
+def simulate(schedule: Schedule, trace_of: TraceOf, net: Net, cores: float) -> Simulation:
+    """Run the schedule on a party with `cores` cores (its share: may be less than one).
+
+    trace_of gives what each action does. The schedule must be a right one (`check.validate`).
+    """
+    model = _Model(schedule, trace_of, net, cores)
+    workers = [_Running(_groups(worker.actions)) for worker in schedule.workers]
+    while True:
+        _settle(model, workers)
+        computing = [w for w in workers if w.busy and w.until_s is None]
+        waiting = [w.until_s for w in workers if w.busy and w.until_s is not None]
+        if not computing and not waiting:
+            break
+        rate = min(1.0, cores / len(computing)) if computing else 1.0
+        ahead_s = min([w.left_s / rate for w in computing] + [max(0.0, until - model.now_s) for until in waiting])
+        first = min(waiting, default=None)
+        model.now_s += ahead_s
+        if first is not None and abs(first - model.now_s) < 1e-12:
+            model.now_s = first
+        for worker in computing:
+            worker.left_s -= ahead_s * rate
+    assert all(w.at == len(w.groups) for w in workers), "the schedule deadlocks; validate it first"
+    total_s = model.now_s
+    times = tuple(
+        WorkerTimes(worker.name, w.compute_s, w.wait_s, total_s - w.compute_s - w.wait_s)
+        for worker, w in zip(schedule.workers, workers, strict=True)
+    )
+    return Simulation(total_s, _step_s(schedule, model), times, tuple(model.spans))
+
+
+def _settle(model: _Model, workers: list[_Running]) -> None:
+    """Let everything happen that takes no time."""
+    moved = True
+    while moved:
+        moved = False
+        for index, worker in enumerate(workers):
+            if not worker.busy:
+                if worker.at < len(worker.groups) and model.ready(worker.groups[worker.at]):
+                    model.begin(worker)
+                    moved = True
+            elif worker.until_s is not None:
+                if worker.until_s <= model.now_s:
+                    model.note(worker, index, False)
+                    model.next_segment(worker)
+                    moved = True
+            elif worker.left_s <= 1e-12:
+                model.computed(worker, index)
+                moved = True
+
+
+def _groups(actions: Sequence[Action]) -> list[tuple[Action, ...]]:
+    """One action at a time, but neighbouring updates of different stages together."""
+    groups: list[tuple[Action, ...]] = []
+    for action in actions:
+        if action.kind == "U" and groups and groups[-1][0].kind == "U" and action not in groups[-1]:
+            groups[-1] += (action,)
+        else:
+            groups.append((action,))
+    return groups
+
+
+def _step_s(schedule: Schedule, model: _Model) -> float:
+    """The makespan of one step; of several, the pace between the first half's last update and the last."""
+    if schedule.steps == 1:
+        return model.now_s
+    ends = sorted(model.updates_s)
+    half = schedule.steps // 2
+    return (ends[-1] - ends[half * schedule.stages - 1]) / (schedule.steps - half)
+
+
+def bound(schedule: Schedule, trace_of: TraceOf, net: Net, cores: float, sequential_s: float | None = None) -> Bound:
+    """What limits a step of the schedule. sequential_s: T0, if it is that of other (larger) micro-batches."""
+    own: list[Totals] = []
+    for worker in schedule.workers:
+        sums = Totals()
+        for group in _groups(worker.actions):
+            sums += totals(side_by_side([trace_of(action) for action in group]))
+        own.append(sums)
+    everything = sum(own, Totals())
+
+    def alone_s(sums: Totals) -> float:
+        lines_s = sums.sent_bytes / net.rate_bytes_per_s + sums.rounds * net.latency_s
+        return sums.compute_s / min(1.0, cores) + lines_s
+
+    count, steps = len(schedule.workers), schedule.steps
+    return Bound(
+        everything.compute_s / min(cores, count) / steps,
+        everything.sent_bytes / net.rate_bytes_per_s / steps,
+        everything.rounds * net.latency_s / steps,
+        sequential_s if sequential_s is not None else alone_s(everything) / steps,
+        max(alone_s(sums) for sums in own) / steps,
+        count,
+    )
