@@ -5,6 +5,8 @@
 
 #include "conv_shape.h"
 #include "dispatch.h"
+#include "gemm.h"
+#include "threads.h"
 
 namespace mpk {
 

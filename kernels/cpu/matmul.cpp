@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "dispatch.h"
+#include "gemm.h"
+#include "threads.h"
 
 namespace mpk {
 namespace {

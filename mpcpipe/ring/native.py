@@ -307,8 +307,9 @@ def _load(mode: str) -> tuple[NativeLibrary | None, str]:
     """The library, or None and the reason."""
     if mode == "off":
         return None, "switched off by MPCPIPE_KERNELS=off"
-    reason = f"{LIBRARY_NAME} was not built: there was no C++ compiler when mpcpipe was installed"
-    for path in _candidates():
+    paths = _candidates()
+    reason = f"{LIBRARY_NAME} was not built: it is not in {' or '.join(str(path.parent) for path in paths)}"
+    for path in paths:
         if path.is_file():
             try:
                 return NativeLibrary(path, "portable" if mode == "portable" else None), ""

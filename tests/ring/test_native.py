@@ -221,6 +221,24 @@ class TestConvolution:
         for threads in (1, 2, 4):
             check_all_directions(library, shape, dtype, threads)
 
+    @pytest.mark.parametrize("dtype", DTYPES)
+    @pytest.mark.parametrize("groups", [1, 6])
+    def test_nothing_outside_the_output_is_written(
+        self, library: native.NativeLibrary, groups: int, dtype: torch.dtype
+    ) -> None:
+        for size, stride in ((5, 1), (9, 2), (12, 1)):
+            s = conv_shape((3, 6, size, size), (6, 6 // groups, 3, 3), (stride, stride), (1, 0), (1, 1), groups)
+            x, w, dy = (elements(*shape, dtype=dtype) for shape in (s.x, s.w, s.y))
+            for method, first, second, shape in (
+                (library.conv2d, x, w, s.y),
+                (library.conv2d_input_grad, dy, w, s.x),
+                (library.conv2d_weight_grad, x, dy, s.w),
+            ):
+                numel = torch.Size(shape).numel()
+                memory = torch.full((numel + 64,), 7, dtype=dtype)
+                method(s, first, second, memory[32 : 32 + numel].view(shape))
+                assert bool((memory[:32] == 7).all() and (memory[32 + numel :] == 7).all())
+
     def test_inputs_that_are_not_contiguous(self, library: native.NativeLibrary) -> None:
         shape = conv_shape((2, 3, 6, 5), (4, 3, 3, 2), (1, 1), (1, 0), (1, 1), 1)
         x = elements(2, 6, 5, 3, dtype=torch.int64).permute(0, 3, 1, 2)
