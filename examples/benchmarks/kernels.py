@@ -99,7 +99,11 @@ def directions(
 
 
 def convolutions(
-    library: native.NativeLibrary, name: str, layers: dict[str, Layer], batch: int, enough_s: float,
+    library: native.NativeLibrary,
+    name: str,
+    layers: dict[str, Layer],
+    batch: int,
+    enough_s: float,
     results: dict[str, float],
 ) -> None:
     depthwise = name == "depthwise"

@@ -44,9 +44,7 @@ def conv_shape(x: Shape, w: Shape, stride: Pair, padding: Pair, dilation: Pair, 
         )
     if min(w[2:]) < 1:
         raise ValueError(f"the filter {tuple(w)} is empty")
-    out = tuple(
-        (x[2 + i] + 2 * padding[i] - dilation[i] * (w[2 + i] - 1) - 1) // stride[i] + 1 for i in (0, 1)
-    )
+    out = tuple((x[2 + i] + 2 * padding[i] - dilation[i] * (w[2 + i] - 1) - 1) // stride[i] + 1 for i in (0, 1))
     if min(out) < 1:
         raise ValueError(
             f"the filter {tuple(w)} with dilation {dilation} is larger than the input {tuple(x)} with padding {padding}"

@@ -67,10 +67,27 @@ layouts = st.sampled_from(["plain", "transposed", "spread"])
 
 class TestMatMul:
     @settings(max_examples=120, deadline=None)
-    @given(m=sizes, n=sizes, k=depths, a_layout=layouts, b_layout=layouts, dtype=st.sampled_from(DTYPES),
-           accumulate=st.booleans(), threads=st.sampled_from([1, 2, 3]), isa=st.sampled_from(isas()))
+    @given(
+        m=sizes,
+        n=sizes,
+        k=depths,
+        a_layout=layouts,
+        b_layout=layouts,
+        dtype=st.sampled_from(DTYPES),
+        accumulate=st.booleans(),
+        threads=st.sampled_from([1, 2, 3]),
+        isa=st.sampled_from(isas()),
+    )
     def test_equals_the_reference(
-        self, m: int, n: int, k: int, a_layout: str, b_layout: str, dtype: torch.dtype, accumulate: bool, threads: int,
+        self,
+        m: int,
+        n: int,
+        k: int,
+        a_layout: str,
+        b_layout: str,
+        dtype: torch.dtype,
+        accumulate: bool,
+        threads: int,
         isa: str,
     ) -> None:
         assert LIBRARY is not None
@@ -214,8 +231,15 @@ class TestConvolution:
         ],
     )
     def test_layers(
-        self, library: native.NativeLibrary, x: tuple[int, ...], w: tuple[int, ...], stride: int, padding: int,
-        dilation: int, groups: int, dtype: torch.dtype,
+        self,
+        library: native.NativeLibrary,
+        x: tuple[int, ...],
+        w: tuple[int, ...],
+        stride: int,
+        padding: int,
+        dilation: int,
+        groups: int,
+        dtype: torch.dtype,
     ) -> None:
         shape = conv_shape(x, w, (stride, stride), (padding, padding), (dilation, dilation), groups)
         for threads in (1, 2, 4):
@@ -255,8 +279,12 @@ class TestConvolution:
 
 class TestBits:
     @settings(max_examples=100, deadline=None)
-    @given(n=st.sampled_from([0, 1, 31, 63, 64, 65, 127, 500, 511, 512, 513, 577, 2000]), count=st.integers(0, 64),
-           dtype=st.sampled_from(DTYPES), isa=st.sampled_from(isas()))
+    @given(
+        n=st.sampled_from([0, 1, 31, 63, 64, 65, 127, 500, 511, 512, 513, 577, 2000]),
+        count=st.integers(0, 64),
+        dtype=st.sampled_from(DTYPES),
+        isa=st.sampled_from(isas()),
+    )
     def test_planes_equal_the_reference(self, n: int, count: int, dtype: torch.dtype, isa: str) -> None:
         assert LIBRARY is not None
         x = elements(n, dtype=dtype)
@@ -343,8 +371,16 @@ class TestRefusals:
 
     @pytest.mark.parametrize(
         "change",
-        [{"stride": (0, 1)}, {"dilation": (1, -1)}, {"padding": (-1, 0)}, {"groups": 0}, {"groups": 2},
-         {"padding": (1 << 62, 0)}, {"dilation": (1 << 62, 1)}, {"padding": (1 << 39, 1 << 39)}],
+        [
+            {"stride": (0, 1)},
+            {"dilation": (1, -1)},
+            {"padding": (-1, 0)},
+            {"groups": 0},
+            {"groups": 2},
+            {"padding": (1 << 62, 0)},
+            {"dilation": (1 << 62, 1)},
+            {"padding": (1 << 39, 1 << 39)},
+        ],
     )
     def test_the_library_checks_sizes_itself(self, library: native.NativeLibrary, change: dict[str, object]) -> None:
         shape = conv_shape((1, 1, 4, 4), (1, 1, 3, 3), (1, 1), (0, 0), (1, 1), 1)

@@ -43,7 +43,11 @@ def wrapped(x: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
 
 
 def convolution(
-    x: np.ndarray, w: np.ndarray, stride: tuple[int, int], padding: tuple[int, int], dilation: tuple[int, int],
+    x: np.ndarray,
+    w: np.ndarray,
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    dilation: tuple[int, int],
     groups: int,
 ) -> list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]:
     """By the definition: all (index of y, index of x, index of w) whose products are summed in y."""
@@ -100,8 +104,12 @@ class TestMatMul:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    m=st.sampled_from([0, 1, 3, 20]), n=st.sampled_from([0, 1, 5]), k=st.sampled_from([0, 1, 100, 2048, 2049, 5000]),
-    batch=st.sampled_from([(), (2,), (2, 3)]), dtype=st.sampled_from(DTYPES), extreme=st.booleans(),
+    m=st.sampled_from([0, 1, 3, 20]),
+    n=st.sampled_from([0, 1, 5]),
+    k=st.sampled_from([0, 1, 100, 2048, 2049, 5000]),
+    batch=st.sampled_from([(), (2,), (2, 3)]),
+    dtype=st.sampled_from(DTYPES),
+    extreme=st.booleans(),
 )
 def test_products_by_digits_are_exact(
     m: int, n: int, k: int, batch: tuple[int, ...], dtype: torch.dtype, extreme: bool
@@ -199,8 +207,15 @@ class TestConvolution:
         ],
     )
     def test_wrong_shapes(
-        self, back_end: str, x: tuple[int, ...], w: tuple[int, ...], stride: tuple[int, int], padding: tuple[int, int],
-        dilation: tuple[int, int], groups: int, message: str,
+        self,
+        back_end: str,
+        x: tuple[int, ...],
+        w: tuple[int, ...],
+        stride: tuple[int, int],
+        padding: tuple[int, int],
+        dilation: tuple[int, int],
+        groups: int,
+        message: str,
     ) -> None:
         with pytest.raises(ValueError, match=message):
             ops.conv2d(
