@@ -9,7 +9,6 @@ import mpcpipe
 from mpcpipe import errors
 
 PACKAGE = Path(mpcpipe.__file__).parent
-ABOVE = ["cli", "runtime", "plan", "job", "data", "nn", "protocol", "link", "random", "ring", "errors"]
 MAY_IMPORT = {
     "errors": set(),
     "ring": {"errors"},
@@ -17,10 +16,11 @@ MAY_IMPORT = {
     "link": {"errors", "random"},
     "protocol": {"errors", "ring", "random", "link"},
     "nn": {"errors", "ring", "random", "protocol"},
-    "job": {"errors"},
+    "job": {"errors", "protocol", "nn"},
     "data": {"errors", "job", "ring"},
-    "runtime": {"errors", "ring", "random", "link", "protocol", "nn", "job", "data"},
-    "cli": {"errors", "ring", "protocol", "nn", "job", "data", "runtime"},
+    "plan": {"errors", "ring", "random", "link", "protocol", "nn", "job"},
+    "runtime": {"errors", "ring", "random", "link", "protocol", "nn", "job", "data", "plan"},
+    "cli": {"errors", "ring", "link", "protocol", "nn", "job", "data", "plan", "runtime"},
 }
 
 

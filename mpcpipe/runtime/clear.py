@@ -1,4 +1,6 @@
-"""The same model in the clear, by torch itself: what the secure run is compared with, and how a revealed model is tested."""
+"""The same model in the clear, by torch itself: what the secure run is compared with, and how a revealed model is
+tested.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +37,11 @@ def own_test_rows(owner: Owner, batches: Batches) -> Iterable[tuple[torch.Tensor
 
 
 def train_twin(job: Job, on_step: Callable[[int, int], None] = lambda step, steps: None) -> tuple[int, int]:
-    """Train the job's model in the clear: same initial weights, batches, optimizer, schedule. (right, all) on the test rows.
+    """Train the job's model in the clear: same initial weights, batches, optimizer, schedule. (right, all) on the test
+    rows.
 
-    Security: opens the files of *all* owners. Only where one user may see all data, who asked for it (`evaluate.clear_twin`).
+    Security: opens the files of *all* owners. Only where one user may see all data, who asked for it
+    (`evaluate.clear_twin`).
     """
     module = build_module(job)
     owners = [Owner(job, party) for party in range(len(job.parties.names))]

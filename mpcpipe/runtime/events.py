@@ -1,6 +1,7 @@
-"""What a party tells the one who started it, as JSON lines: progress, results, or why it stopped. No secret is ever in it.
+"""What a party tells the one who started it, as JSON lines: progress, results, or why it stopped. No secret is ever in
+it.
 
-{"event": "ready",     "party": 1, "steps": 62}
+{"event": "ready",     "party": 1, "steps": 62, "slow": null}      slow: why the native library is not used
 {"event": "step",      "party": 1, "step": 3, "epoch": 1, "seconds": 0.41, "loss": null}
 {"event": "evaluated", "party": 1, "step": 62, "right": 431, "of": 447}
 {"event": "done",      "party": 1, "report": {...}}

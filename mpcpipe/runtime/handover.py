@@ -1,45 +1,67 @@
-"""Handing micro-batches from stage to stage within a party: a cut costs no round, only this."""
+"""What the workers of one party wait for: each other's values and finished actions. A cut costs no round, only this."""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterable
 from typing import Any
 
-Key = tuple[str, int, int]  # ("F" or "B", the stage that takes it, micro-batch)
+from mpcpipe.plan.actions import Done
 
 
 class Handover:
-    """A shelf that workers of one party put values on and take them from, once each. No copy is made.
+    """A shelf of values, and a list of what has been carried out. Nothing is copied.
 
-    With a value travels the giver's round clock, so that rounds are counted along the whole way.
+    With a value and with a finished action travels the giver's round clock, so that rounds are counted along the whole
+    way.
     """
 
     def __init__(self) -> None:
-        self._ready = threading.Condition()
-        self._shelf: dict[Key, tuple[Any, int]] = {}
+        self._changed = threading.Condition()
+        self._shelf: dict[Any, Any] = {}
+        self._done: dict[Done, int] = {}
         self._failure: BaseException | None = None
 
-    def put(self, key: Key, value: Any, clock: int) -> None:
-        """Leave `value` for the stage that `key` names."""
-        with self._ready:
-            assert key not in self._shelf, f"{key} was not taken"
-            self._shelf[key] = (value, clock)
-            self._ready.notify_all()
+    def put(self, key: Any, value: Any) -> None:
+        """Leave `value` for whoever takes `key`."""
+        with self._changed:
+            self._shelf[key] = value
 
-    def take(self, key: Key) -> tuple[Any, int, float]:
-        """Wait for what `key` names; returns it, the giver's clock, and the seconds waited. Raises what `fail` was given."""
+    def take(self, key: Any) -> Any:
+        """What was left under `key`, which must be there: wait for the action that leaves it first."""
+        with self._changed:
+            return self._shelf.pop(key)
+
+    def finish(self, done: Iterable[Done], clock: int) -> None:
+        """Actions have been carried out; `clock` is the round clock of who did."""
+        with self._changed:
+            for one in done:
+                self._done[one] = clock
+            self._changed.notify_all()
+
+    def wait(self, needs: Iterable[Done]) -> tuple[int, float]:
+        """Wait until all of `needs` are done: the largest of their clocks, and the seconds waited. Raises what `fail`
+        got.
+        """
+        needs = list(needs)
         began = time.perf_counter()
-        with self._ready:
-            while key not in self._shelf:
+        with self._changed:
+            while any(need not in self._done for need in needs):
                 if self._failure is not None:
                     raise self._failure
-                self._ready.wait()
-            value, clock = self._shelf.pop(key)
-        return value, clock, time.perf_counter() - began
+                self._changed.wait()
+            clock = max((self._done[need] for need in needs), default=0)
+        return clock, time.perf_counter() - began
+
+    def forget(self) -> None:
+        """Start a new list; nobody may be at work."""
+        with self._changed:
+            assert not self._shelf, "a value was left that nobody took"
+            self._done.clear()
 
     def fail(self, error: BaseException) -> None:
         """Wake up everybody who waits, with this error."""
-        with self._ready:
-            self._failure = error
-            self._ready.notify_all()
+        with self._changed:
+            self._failure = self._failure or error
+            self._changed.notify_all()

@@ -5,7 +5,8 @@
              ──                                   ──> party 2
     launcher <── events (progress, report, failure) ── each
 
-The launcher holds no secret and opens no data file. Sockets are opened here and inherited, so no port can be taken in between.
+The launcher holds no secret and opens no data file. Sockets are opened here and inherited, so no port can be taken in
+between.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import os
 import selectors
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -26,7 +28,7 @@ from typing import Any
 from mpcpipe.errors import Interrupted, MpcpipeError, PeerLost
 from mpcpipe.runtime.events import Event, Lines
 
-GRACE_S = 8.0
+GRACE_S = 2.5
 """After the first failure, what the other parties get to report and end by themselves."""
 
 
@@ -40,6 +42,7 @@ class PartyOptions:
     addresses: tuple[tuple[str, int], ...] = ()
     listener_fd: int | None = None
     events_fd: int | None = None
+    launcher_pid: int | None = None
     run_folder: str | None = None
     local_parties: int = 1
     model_digest: bool = False
@@ -68,6 +71,8 @@ class Party:
     lines: Lines = field(default_factory=Lines)
     report: dict[str, Any] | None = None
     failure: Event | None = None
+    ended_here: bool = False
+    """The launcher had to end it, because it did not end by itself."""
 
 
 class Failure(MpcpipeError):
@@ -83,11 +88,10 @@ def run_local(
 ) -> list[dict[str, Any]]:
     """Run every party of the job here; returns their reports in order.
 
-    Raises `Failure` with the cause that the parties report and its exit code, `Interrupted` after Ctrl-C. No process is left.
+    Raises `Failure` with the cause that the parties report and its exit code, `Interrupted` after Ctrl-C. No process is
+    left.
     """
-    from mpcpipe.link.mesh import listen
-
-    listeners = [listen(("127.0.0.1", 0)) for _ in names]
+    listeners = [socket.create_server(("127.0.0.1", 0), backlog=128) for _ in names]
     addresses = tuple(("127.0.0.1", listener.getsockname()[1]) for listener in listeners)
     parties: list[Party] = []
     try:
@@ -99,6 +103,7 @@ def run_local(
                     "party": number,
                     "addresses": addresses,
                     "listener_fd": descriptor,
+                    "launcher_pid": os.getpid(),
                     "local_parties": len(names),
                 }
             )
@@ -113,8 +118,8 @@ def run_local(
         for listener in listeners:
             listener.close()
         for party in parties:
-            if party.process.poll() is None:
-                party.process.kill()
+            party.ended_here = party.process.poll() is None
+            party.process.kill()
             party.process.wait()
             os.close(party.events)
     _raise_cause(parties, log_folder)
@@ -127,7 +132,7 @@ def _start(options: PartyOptions, name: str, listener: int, log_folder: Path) ->
         described = PartyOptions(**options.__dict__ | {"events_fd": write})
         with (log_folder / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "mpcpipe.runtime.party", described.pack()],
+                [sys.executable, "-m", "mpcpipe.runtime.start", described.pack()],
                 pass_fds=(listener, write),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -186,16 +191,20 @@ def _watch(parties: list[Party], on_event: Callable[[Event], None]) -> None:
 
 
 def _raise_cause(parties: list[Party], log_folder: Path) -> None:
-    """The headline of a failed run: a party that died without a word, else what was reported first."""
-    died = [p for p in parties if p.failure is None and p.report is None]
-    told = [p for p in parties if p.failure is not None]
-    if died and (not told or all(p.failure and p.failure["kind"] == "PeerLost" for p in told)):
-        party = died[0]
-        code = party.process.returncode
+    """The headline of a failed run: a party that died without a word, else what the one said who knows most."""
+    told = [party.failure for party in parties if party.failure is not None]
+    died = [p for p in parties if p.failure is None and p.report is None and not p.ended_here]
+    if died and all(failure["kind"] in ("PeerLost", "MpcpipeError") for failure in told):
+        party, code = died[0], died[0].process.returncode
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        others = "".join(f" {p.name} reports: {p.failure['message']}" for p in told[:1] if p.failure)
-        raise Failure(f"{party.name} {how}.{others} Its log: {log_folder / (party.name + '.log')}", PeerLost.exit_code)
+        log = log_folder / f"{party.name}.log"
+        raise Failure(f"{party.name} {how}, and with it the run. Its log: {log}", PeerLost.exit_code)
     if told:
-        first = min(told, key=lambda p: (p.failure or {}).get("origin") is False)
-        assert first.failure is not None
-        raise Failure(first.failure["message"], first.failure["exit_code"])
+        first = min(told, key=lambda failure: _is_hearsay(failure, parties))
+        raise Failure(first["message"], first["exit_code"])
+
+
+def _is_hearsay(failure: Event, parties: list[Party]) -> bool:
+    """Whether it was another party's failure: what parties tell each other begins with the name of who failed."""
+    others = (party.name for party in parties if party.number != failure["party"])
+    return str(failure["message"]).startswith(tuple(f"{name}: " for name in others))

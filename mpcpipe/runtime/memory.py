@@ -13,8 +13,8 @@ _LARGEST = 1 << 30
 def keep_freed_memory() -> bool:
     """Tell the C library to reuse big freed blocks instead of giving them back to the kernel; True if it listened.
 
-    A step allocates the same tensors as the one before. By default glibc maps each of them anew, and the kernel clears every
-    page again: that costs as much as the arithmetic. Measured in docs/performance.md.
+    A step allocates the same tensors as the one before. By default glibc maps each of them anew, and the kernel clears
+    every page again: that costs as much as the arithmetic. Measured in docs/performance.md.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

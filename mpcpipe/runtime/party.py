@@ -1,8 +1,7 @@
-"""One party of a job, from its job file to its report. `python -m mpcpipe.runtime.party` is what the launcher starts."""
+"""One party of a job, from its job file to its report. `runtime.start` is what the launcher starts."""
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import socket
@@ -22,6 +21,7 @@ from mpcpipe.job.model import build_chain, digests
 from mpcpipe.job.schema import Job
 from mpcpipe.link.mesh import connect
 from mpcpipe.link.network import Network
+from mpcpipe.link.tcp import prepare
 from mpcpipe.nn.chain import Chain
 from mpcpipe.nn.layers import walk
 from mpcpipe.protocol.registry import protocol_named
@@ -35,15 +35,16 @@ from mpcpipe.runtime.launch import PartyOptions
 from mpcpipe.runtime.memory import keep_freed_memory
 from mpcpipe.runtime.trainer import Trainer
 
-_PR_SET_PDEATHSIG = 1
-
 
 def run_party(job: Job, options: PartyOptions, emit: Emit) -> dict[str, Any]:
     """Connect, train, report. Errors are raised here and, by then, told to all other parties."""
     keep_freed_memory()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     torch.set_num_threads(job.run.threads or max(1, cores // options.local_parties))
-    listener = socket.socket(fileno=options.listener_fd) if options.listener_fd is not None else None
+    listener = None
+    if options.listener_fd is not None:
+        listener = socket.socket(fileno=options.listener_fd)
+        prepare(listener)
     module, chain = build_chain(job)
     network = connect(
         options.party,
@@ -82,8 +83,7 @@ def _trainer(
         owner = Owner(job, options.party)
     except DataError:
         # What exactly is wrong with the data is their owner's business: the others learn whose, and no more.
-        name = job.parties.names[options.party]
-        network.abort(DataError(f"{name} cannot use its data; {name}'s own messages say why"))
+        network.abort(DataError("it cannot use its data, and its own messages say why; nothing was trained"))
         raise
     batches = Batches(job)
     fixed = FixedPoint(ring, job.protocol.fraction_bits, job.protocol.limit)
@@ -99,6 +99,7 @@ def _trainer(
         test=Feed(batches.test_rows_of, batches.test_rows, owner, fixed, shape, classes),
         batches=batches,
         emit=emit,
+        abort=network.abort,
         run_folder=Path(options.run_folder) if options.run_folder else None,
         model_digest=options.model_digest,
     )
@@ -124,14 +125,9 @@ def stop_on_signals() -> None:
     signal.signal(signal.SIGTERM, stop)
 
 
-def main() -> None:
-    """Entry point of a party that the launcher starts. Reports by events; its own output is its log."""
-    options = PartyOptions.unpack(sys.argv[1])
+def run_for_launcher(options: PartyOptions) -> int:
+    """A party that `runtime.start` was asked for: reports by events; its own output is its log. Returns the exit code."""
     assert options.events_fd is not None
-    parent = os.getppid()
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        sys.exit(1)
     stop_on_signals()
     emit = to_file_descriptor(options.events_fd)
     try:
@@ -141,8 +137,5 @@ def main() -> None:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         failed = {"kind": type(error).__name__, "message": str(error), "exit_code": error.exit_code}
         emit({"event": "failed", "party": options.party} | failed)
-        sys.exit(error.exit_code)
-
-
-if __name__ == "__main__":
-    main()
+        return error.exit_code
+    return 0

@@ -14,6 +14,21 @@ from mpcpipe.protocol.rounds import Round
 
 
 @dataclass(frozen=True)
+class Span:
+    """One action of a worker: when it began and ended (`time.perf_counter`), and how long of that it waited.
+
+    wait_s: for other parties' messages; idle_s: for other workers of this party. The rest is computing.
+    """
+
+    worker: str
+    action: str
+    begin_s: float
+    end_s: float
+    wait_s: float
+    idle_s: float
+
+
+@dataclass(frozen=True)
 class Measured:
     """One party's figures of a run: seconds and bytes a step, means over all steps but the first; peak memory."""
 

@@ -6,39 +6,58 @@
     update           W          W                   one reduction a layer and step, all layers side by side
 
 Every use of a layer has a scope of its own, (step, layer, micro-batch, direction), whichever stage it is in: that is
-why the result does not depend on the cut.
+why the result does not depend on the cut. Several workers (slots) may be in a stage at once, with different
+micro-batches; an update happens when no micro-batch of its step is under way any more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from mpcpipe.nn.fixed import Fixed, PartialGrad
 from mpcpipe.nn.layers import Layer, walk
-from mpcpipe.nn.layers.base import Saved, set_parameters
+from mpcpipe.nn.layers.base import Saved, full_names, replica, set_parameters
 from mpcpipe.nn.optim import Optimizer
 from mpcpipe.protocol.base import Protocol
 from mpcpipe.protocol.rounds import gather
 
 
+@dataclass(frozen=True)
+class At:
+    """Which micro-batch of which step (from 1)."""
+
+    step: int
+    microbatch: int
+
+
 @dataclass
 class InFlight:
-    """One micro-batch inside a stage: what each layer kept, and the gradient of each layer's result."""
+    """One micro-batch inside a stage: its layers, what each kept, and the gradient of each layer's result."""
 
+    layers: Sequence[Layer]
     saved: list[Saved] = field(default_factory=list)
     dys: list[Fixed] = field(default_factory=list)
 
 
 class Stage:
-    """Consecutive layers with their optimizers. `first` says that nobody needs the gradient of its input."""
+    """Consecutive layers with their optimizers. `first` says that nobody needs the gradient of its input.
 
-    def __init__(self, layers: Sequence[Layer], make_optimizer: Callable[[], Optimizer], first: bool) -> None:
+    keep: how many former versions of the weights stay at hand, for schedules that do not wait for an update.
+    """
+
+    def __init__(
+        self, layers: Sequence[Layer], make_optimizer: Callable[[], Optimizer], first: bool, keep: int = 0
+    ) -> None:
         self.layers = list(layers)
-        self.first = first
+        self.first, self.keep = first, keep
+        self.updates = 0
         self.optimizers = {leaf.name: make_optimizer() for leaf in walk(self.layers) if leaf.parameters}
-        self.in_flight: dict[int, InFlight] = {}
-        self.grads: dict[str, dict[str, PartialGrad]] = {}
+        self._former: dict[int, list[Layer]] = {}
+        self._in_flight: dict[At, InFlight] = {}
+        self._grads: dict[int, dict[str, PartialGrad]] = {}
+        self._lock = threading.Lock()
 
     async def infer(self, p: Protocol, scope: str, x: Fixed) -> Fixed:
         """The result in evaluation mode; keeps nothing."""
@@ -46,53 +65,54 @@ class Stage:
             x, _ = await layer.forward(p.at(f"{scope}/{layer.name}/F"), x, False)
         return x
 
-    async def forward(self, p: Protocol, step: int, microbatch: int, x: Fixed) -> Fixed:
-        """The result of the stage for one micro-batch, in training mode."""
-        kept = InFlight()
-        for layer in self.layers:
-            x, saved = await layer.forward(p.at(f"{step}/{layer.name}/{microbatch}/F"), x, True)
+    def _version(self, updates: int | None) -> list[Layer]:
+        if updates is None or updates == self.updates:
+            return self.layers
+        return self._former[updates]
+
+    async def forward(self, p: Protocol, at: At, x: Fixed, version: int | None = None) -> Fixed:
+        """The result of the stage for one micro-batch, in training mode, with the weights after `version` updates."""
+        kept = InFlight(self._version(version))
+        for layer in kept.layers:
+            x, saved = await layer.forward(p.at(f"{at.step}/{layer.name}/{at.microbatch}/F"), x, True)
             kept.saved.append(saved)
-        self.in_flight[microbatch] = kept
+        self._in_flight[at] = kept
         return x
 
-    async def input_grad(self, p: Protocol, step: int, microbatch: int, dy: Fixed) -> Fixed | None:
+    async def input_grad(self, p: Protocol, at: At, dy: Fixed) -> Fixed | None:
         """The gradient of the stage's input; None for the first stage, whose first layer is spared."""
-        kept = self.in_flight[microbatch]
-        dx: Fixed | None = dy
-        for index in reversed(range(len(self.layers))):
-            layer = self.layers[index]
-            assert dx is not None
-            kept.dys.insert(0, dx)
+        kept = self._in_flight[at]
+        for index in reversed(range(len(kept.layers))):
+            layer = kept.layers[index]
+            kept.dys.insert(0, dy)
             if index == 0 and self.first and not layer.children():
                 return None
-            dx = await layer.input_grad(p.at(f"{step}/{layer.name}/{microbatch}/B"), kept.saved[index], dx)
-        return dx
+            dy = await layer.input_grad(p.at(f"{at.step}/{layer.name}/{at.microbatch}/B"), kept.saved[index], dy)
+        return dy
 
-    async def weight_grad(self, p: Protocol, step: int, microbatch: int) -> None:
+    async def weight_grad(self, p: Protocol, at: At) -> None:
         """Add the micro-batch's gradients of the weights to the step's. Forgets the micro-batch."""
-        kept = self.in_flight.pop(microbatch)
-        for layer, saved, dy in zip(self.layers, kept.saved, kept.dys, strict=True):
-            grads = await layer.weight_grad(p.at(f"{step}/{layer.name}/{microbatch}/W"), saved, dy)
-            for name, grad in _by_leaf(layer, grads):
-                sums = self.grads.setdefault(name[0], {})
-                sums[name[1]] = sums[name[1]] + grad if name[1] in sums else grad
+        kept = self._in_flight.pop(at)
+        for layer, saved, dy in zip(kept.layers, kept.saved, kept.dys, strict=True):
+            grads = await layer.weight_grad(p.at(f"{at.step}/{layer.name}/{at.microbatch}/W"), saved, dy)
+            with self._lock:
+                sums = self._grads.setdefault(at.step, {})
+                for name, grad in full_names(layer, grads).items():
+                    sums[name] = sums[name] + grad if name in sums else grad
 
     async def update(self, p: Protocol, step: int, learning_rate: float, batch_size: int) -> None:
         """New weights from the step's gradients. All layers side by side: the rounds of one."""
+        sums = self._grads.pop(step, {})
+        if self.keep:
+            self._former[self.updates] = [replica(layer) for layer in self.layers]
+            self._former.pop(self.updates - self.keep, None)
 
         async def one(leaf: Layer) -> None:
             named = {f"{leaf.name}.{key}": value for key, value in leaf.parameters.items()}
-            grads = {f"{leaf.name}.{key}": grad for key, grad in self.grads[leaf.name].items()}
+            grads = {name: sums[name] for name in named if name in sums}
             at = p.at(f"{step}/{leaf.name}/U")
             new = await self.optimizers[leaf.name].step(at, named, grads, learning_rate, batch_size)
             set_parameters([leaf], new)
 
-        await gather(*[one(leaf) for leaf in walk(self.layers) if leaf.name in self.grads])
-        self.grads = {}
-
-
-def _by_leaf(layer: Layer, grads: dict[str, PartialGrad]) -> Iterable[tuple[tuple[str, str], PartialGrad]]:
-    """((leaf name, parameter), gradient): a composite names its inner layers' gradients `layer.parameter`."""
-    for key, grad in grads.items():
-        leaf, _, parameter = key.rpartition(".")
-        yield (leaf or layer.name, parameter), grad
+        await gather(*[one(leaf) for leaf in walk(self.layers) if leaf.name in self.optimizers])
+        self.updates += 1

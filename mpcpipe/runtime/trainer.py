@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,21 +18,22 @@ from mpcpipe.job.schema import Job
 from mpcpipe.link.base import Mesh
 from mpcpipe.nn.chain import Chain, state_dict
 from mpcpipe.nn.loss import count_correct
+from mpcpipe.plan.schedule import build
 from mpcpipe.protocol.base import Protocol
 from mpcpipe.protocol.rounds import gather, run
 from mpcpipe.ring.fixed import FixedPoint
 from mpcpipe.runtime import record
 from mpcpipe.runtime.clear import own_test_rows, right_answers
+from mpcpipe.runtime.crew import Crew
 from mpcpipe.runtime.events import Emit
 from mpcpipe.runtime.feed import Feed
-from mpcpipe.runtime.handover import Handover
 from mpcpipe.runtime.memory import peak_rss_bytes
 from mpcpipe.runtime.model import reveal_model, save_model, save_shares, secrets, start_weights
 from mpcpipe.runtime.openings import RIGHT_ANSWERS, evaluated_after
 from mpcpipe.runtime.recipe import loss_of, optimizer_of, schedule_of
 from mpcpipe.runtime.record import Measured, StepLog
 from mpcpipe.runtime.stage import Stage
-from mpcpipe.runtime.worker import Task, Worker, in_sequence
+from mpcpipe.runtime.worker import Shared, Task
 
 
 @dataclass
@@ -48,6 +50,7 @@ class Trainer:
     test: Feed
     batches: Batches
     emit: Emit
+    abort: Callable[[BaseException], None]
     run_folder: Path | None = None
     model_digest: bool = False
 
@@ -56,36 +59,26 @@ class Trainer:
         job, p = self.job, self.protocol
         fixed = FixedPoint(p.ring, job.protocol.fraction_bits)
         start_weights(self.chain, p, fixed)
-        worker = self._worker()
+        crew = self._crew()
         self._keep_all_if_asked()
-        log, losses = StepLog(), []
+        log = StepLog()
+        losses: list[float] = []
         right_of: tuple[int, int] | None = None
         epochs, steps = job.train.epochs, self.batches.steps
         rate = schedule_of(job.train, self.batches.steps_per_epoch)
         self.emit({"event": "ready", "party": p.party, "steps": steps})
         step = 0
         for epoch in range(1, epochs + 1):
-            for rows in self.batches.index(epoch - 1):
-                if step == steps:
-                    break
-                step += 1
+            indices = list(self.batches.index(epoch - 1))[: steps - step]
+            tasks = [self._task(step + 1 + i, rows, rate(step + i)) for i, rows in enumerate(indices)]
+            for first in range(0, len(tasks), crew.schedule.steps):
+                part = tasks[first : first + crew.schedule.steps]
                 began = time.perf_counter()
-                reveal = job.reveal.loss_every > 0 and step % job.reveal.loss_every == 0
-                pieces = rows.tensor_split(job.pipeline.microbatches)
-                task = Task(step, pieces, rate(step - 1), reveal)
-                measured, loss = worker.step(in_sequence(1, len(pieces)), task)
+                measured, losses_by_step, _ = crew.run(part)
                 log.add(time.perf_counter() - began, measured)
-                losses += [] if loss is None else [loss]
-                self.emit(
-                    {
-                        "event": "step",
-                        "party": p.party,
-                        "step": step,
-                        "epoch": epoch,
-                        "seconds": log.steps_s[-1],
-                        "loss": loss,
-                    }
-                )
+                step += len(part)
+                losses += losses_by_step.values()
+                self._tell(step, epoch, log, losses_by_step)
             stopped = step >= steps
             if evaluated_after(job, epochs if stopped else epoch, epochs):
                 right_of = self._evaluate(step)
@@ -98,10 +91,29 @@ class Trainer:
         measured_by_party = run(record.exchange(p.at("figures"), log.mean(peak_rss_bytes())), self.mesh)
         return self._report(log, losses, right_of, measured_by_party, digest)
 
-    def _worker(self) -> Worker:
-        stage = Stage(self.chain.layers, lambda: optimizer_of(self.job.train), first=True)
-        loss = loss_of(self.job.train, self.job.protocol.fraction_bits)
-        return Worker(self.protocol, self.mesh, {0: stage}, 0, self.train, loss, Handover())
+    def _crew(self) -> Crew:
+        job = self.job
+        schedule = build(job.pipeline.schedule, [1], job.pipeline.microbatches)
+        stage = Stage(self.chain.layers, lambda: optimizer_of(job.train), first=True)
+        loss = loss_of(job.train, job.protocol.fraction_bits)
+        return Crew(Shared(self.protocol, [stage], self.train, loss), schedule, [self.mesh], self.abort)
+
+    def _task(self, step: int, rows: torch.Tensor, rate: float) -> Task:
+        reveal = self.job.reveal.loss_every
+        pieces = rows.tensor_split(self.job.pipeline.microbatches)
+        return Task(step, pieces, rate, reveal > 0 and step % reveal == 0)
+
+    def _tell(self, step: int, epoch: int, log: StepLog, losses: dict[int, float]) -> None:
+        self.emit(
+            {
+                "event": "step",
+                "party": self.protocol.party,
+                "step": step,
+                "epoch": epoch,
+                "seconds": log.steps_s[-1],
+                "loss": losses.get(step),
+            }
+        )
 
     def _keep_all_if_asked(self) -> None:
         if self.job.data.sharing == "once":

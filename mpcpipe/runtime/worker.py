@@ -4,47 +4,32 @@
     I  gradient of the input           dy from the next stage or the loss, dx to the one before
     W  gradients of the weights        local under 3PC
     B  I, then W
-    U  update of the weights           once a step
+    U  update of the weights           once a step; consecutive updates of a worker share their rounds
 
-Everything that happens between two stages of a party is a hand-over; everything between parties is a round on `mesh`.
+Everything between two stages of a party is a hand-over; everything between parties is a round on `mesh`.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import groupby
 
 import torch
 
 from mpcpipe.link.base import Mesh
 from mpcpipe.nn.fixed import Fixed
 from mpcpipe.nn.loss import Loss
+from mpcpipe.plan.actions import Action, Done, Schedule, leaves, needs
+from mpcpipe.plan.actions import Worker as Role
 from mpcpipe.protocol.base import Protocol
 from mpcpipe.protocol.rounds import Operation, gather, run
 from mpcpipe.runtime.feed import Feed
 from mpcpipe.runtime.handover import Handover
 from mpcpipe.runtime.openings import loss_of_step
-from mpcpipe.runtime.record import Measured
-from mpcpipe.runtime.stage import Stage
-
-
-@dataclass(frozen=True)
-class Action:
-    """One thing to do: what (F, I, W, B or U), for which stage and micro-batch."""
-
-    kind: str
-    stage: int
-    microbatch: int = 0
-
-
-def in_sequence(stages: int, microbatches: int) -> list[Action]:
-    """The baseline: one worker does everything, one micro-batch after another."""
-    actions = []
-    for m in range(microbatches):
-        actions += [Action("F", s, m) for s in range(stages)]
-        actions += [Action("B", s, m) for s in reversed(range(stages))]
-    return actions + [Action("U", s) for s in range(stages)]
+from mpcpipe.runtime.record import Span
+from mpcpipe.runtime.stage import At, Stage
 
 
 @dataclass(frozen=True)
@@ -62,104 +47,128 @@ class Task:
         return sum(len(rows) for rows in self.rows)
 
 
-class Worker:
-    """One worker of one party. `stages` are its own; `last` is the number of the model's last stage."""
+@dataclass
+class Shared:
+    """What the workers of one party have in common."""
 
-    def __init__(
-        self,
-        protocol: Protocol,
-        mesh: Mesh,
-        stages: Mapping[int, Stage],
-        last: int,
-        feed: Feed,
-        loss: Loss,
-        handover: Handover,
-    ) -> None:
-        self.p, self.mesh = protocol, mesh
-        self.stages, self.last = stages, last
-        self.feed, self.loss, self.handover = feed, loss, handover
-        self.idle_s = 0.0
-        self._losses: list[torch.Tensor] = []
+    protocol: Protocol
+    stages: Sequence[Stage]
+    feed: Feed
+    loss: Loss
+    handover: Handover = field(default_factory=Handover)
+
+
+class Worker:
+    """One worker of one party."""
+
+    def __init__(self, shared: Shared, mesh: Mesh, role: Role) -> None:
+        self.shared, self.mesh, self.role = shared, mesh, role
+        self.p = shared.protocol
+        self.last = len(shared.stages) - 1
+        self.spans: list[Span] = []
+        self.losses: dict[int, float] = {}
+        self._updates: dict[int, int] = dict.fromkeys(role.stages, 0)
+        self._loss_shares: dict[int, list[torch.Tensor]] = {}
         self._loss_bits = 0
 
-    def step(self, actions: Sequence[Action], task: Task) -> tuple[Measured, float | None]:
-        """Carry out the step; returns what it took, and the loss where the job reveals it and this worker has it."""
-        before = (self.mesh.wait_s, self.idle_s, self._wire_bytes(), self.mesh.sent_payload_bytes, self.mesh.clock)
+    def run(self, schedule: Schedule, tasks: Sequence[Task]) -> None:
+        """Carry out this worker's actions of `schedule`, whose steps are `tasks`."""
+        self.spans, self.losses = [], {}
+        self._updates = dict.fromkeys(self.role.stages, 0)
+        for is_update, group in groupby(self.role.actions, lambda action: action.kind == "U"):
+            if is_update:
+                self._carry_out(schedule, list(group), tasks)
+            else:
+                for action in group:
+                    self._carry_out(schedule, [action], tasks)
+
+    def _carry_out(self, schedule: Schedule, actions: Sequence[Action], tasks: Sequence[Task]) -> None:
+        """One action, or several updates side by side, once everything is there that it needs."""
         began = time.perf_counter()
-        for action in actions:
-            self._carry_out(action, task)
-        loss = self._opened_loss(task) if self._losses else None
-        seconds = time.perf_counter() - began
-        wait, idle = self.mesh.wait_s - before[0], self.idle_s - before[1]
-        return Measured(
-            compute_s=max(0.0, seconds - wait - idle),
-            wait_s=wait,
-            idle_s=idle,
-            sent_bytes=self._wire_bytes() - before[2],
-            payload_bytes=self.mesh.sent_payload_bytes - before[3],
-            rounds=self.mesh.clock - before[4],
-        ), loss
-
-    def _wire_bytes(self) -> int:
-        return sum(link.traffic.sent_wire_bytes for link in self.mesh.links.values())
-
-    def _carry_out(self, action: Action, task: Task) -> None:
-        if action.kind == "F":
-            self._forward(action, task)
-        if action.kind in "IB":
-            self._input_grad(action, task)
-        if action.kind in "WB":
-            stage = self.stages[action.stage]
-            run(stage.weight_grad(self.p, task.step, action.microbatch), self.mesh)
-        if action.kind == "U":
-            stage = self.stages[action.stage]
-            run(stage.update(self.p, task.step, task.learning_rate, task.batch_size), self.mesh)
-
-    def _take(self, direction: str, action: Action) -> Fixed:
-        value, clock, waited = self.handover.take((direction, action.stage, action.microbatch))
-        self.idle_s += waited
+        times = {action: self._times(action) for action in actions}
+        wanted = [need for action in actions for need in needs(schedule, action, times[action])]
+        clock, idle_s = self.shared.handover.wait(wanted)
         self.mesh.clock = max(self.mesh.clock, clock)
-        assert isinstance(value, Fixed)
-        return value
+        waited_s = self.mesh.wait_s
+        first = actions[0]
+        if first.kind == "U":
+            self._update(actions, times, tasks)
+        else:
+            assert first.microbatch is not None
+            task = tasks[first.microbatch // schedule.microbatches]
+            at = At(task.step, first.microbatch % schedule.microbatches)
+            if first.kind == "F":
+                version = schedule.version(first.stage, first.microbatch)
+                self._forward(first, task, at, None if schedule.exact else version)
+            if first.kind in "IB":
+                self._input_grad(first, at)
+            if first.kind in "WB":
+                run(self.shared.stages[first.stage].weight_grad(self.p, at), self.mesh)
+        done = [Done(left, times[action]) for action in actions for left in leaves(action)]
+        self.shared.handover.finish(done, self.mesh.clock)
+        self.spans.append(
+            Span(
+                self.role.name,
+                " ".join(map(str, actions)),
+                began,
+                time.perf_counter(),
+                self.mesh.wait_s - waited_s,
+                idle_s,
+            )
+        )
 
-    def _forward(self, action: Action, task: Task) -> None:
-        step, m, rows = task.step, action.microbatch, task.rows[action.microbatch]
-        stage, p = self.stages[action.stage], self.p
-        given = self._take("F", action) if action.stage else None
+    def _times(self, action: Action) -> int:
+        if action.kind != "U":
+            return 1
+        self._updates[action.stage] += 1
+        return self._updates[action.stage]
+
+    def _forward(self, action: Action, task: Task, at: At, version: int | None) -> None:
+        rows, stage, shared = task.rows[at.microbatch], self.shared.stages[action.stage], self.shared
+        given = shared.handover.take(("F", action.stage, action.microbatch)) if action.stage else None
 
         async def forward() -> Fixed:
-            x = given if given is not None else await self.feed.features(p.at(f"{step}/features/{m}"), rows)
-            return await stage.forward(p, step, m, x)
+            scope = f"{at.step}/features/{at.microbatch}"
+            x = given if given is not None else await shared.feed.features(self.p.at(scope), rows)
+            return await stage.forward(self.p, at, x, version)
 
         if action.stage < self.last:
             y = run(forward(), self.mesh)
-            self.handover.put(("F", action.stage + 1, m), y, self.mesh.clock)
-            return
-        dy = run(self._forward_and_loss(forward(), task, m), self.mesh)
-        self.handover.put(("B", action.stage, m), dy, self.mesh.clock)
+            shared.handover.put(("F", action.stage + 1, action.microbatch), y)
+        else:
+            dy = run(self._forward_and_loss(forward(), task, at), self.mesh)
+            shared.handover.put(("B", action.stage, action.microbatch), dy)
 
-    async def _forward_and_loss(self, forward: Operation[Fixed], task: Task, m: int) -> Fixed:
-        p, step = self.p, task.step
+    async def _forward_and_loss(self, forward: Operation[Fixed], task: Task, at: At) -> Fixed:
+        p, step, m = self.p, at.step, at.microbatch
         # The labels' one message rides in the first round of the forward pass.
-        y, target = await gather(forward, self.feed.labels(p.at(f"{step}/labels/{m}"), task.rows[m]))
-        dy, saved = await self.loss.forward_grad(p.at(f"{step}/loss/{m}"), y, target)
+        y, target = await gather(forward, self.shared.feed.labels(p.at(f"{step}/labels/{m}"), task.rows[m]))
+        dy, saved = await self.shared.loss.forward_grad(p.at(f"{step}/loss/{m}"), y, target)
         if task.reveal_loss:
-            value = await self.loss.value(p.at(f"{step}/loss value/{m}"), saved)
-            self._losses.append(value.data * len(task.rows[m]))
+            value = await self.shared.loss.value(p.at(f"{step}/loss value/{m}"), saved)
+            self._loss_shares.setdefault(step, []).append(value.data * len(task.rows[m]))
             self._loss_bits = value.fraction_bits
+            if len(self._loss_shares[step]) == len(task.rows):
+                await self._open_loss(task)
         return dy
 
-    def _opened_loss(self, task: Task) -> float:
-        total = torch.stack(self._losses).sum(0)
-        self._losses = []
-        at = self.p.at(f"{task.step}/reveal loss")
-        opened = run(at.reveal(total, None, loss_of_step(task.step)), self.mesh)
+    async def _open_loss(self, task: Task) -> None:
+        total = torch.stack(self._loss_shares.pop(task.step)).sum(0)
+        opened = await self.p.at(f"{task.step}/reveal loss").reveal(total, None, loss_of_step(task.step))
         assert opened is not None
-        return float(opened.item() / 2**self._loss_bits / task.batch_size)
+        self.losses[task.step] = float(opened.item() / 2**self._loss_bits / task.batch_size)
 
-    def _input_grad(self, action: Action, task: Task) -> None:
-        dy = self._take("B", action)
-        dx = run(self.stages[action.stage].input_grad(self.p, task.step, action.microbatch, dy), self.mesh)
+    def _input_grad(self, action: Action, at: At) -> None:
+        dy = self.shared.handover.take(("B", action.stage, action.microbatch))
+        dx = run(self.shared.stages[action.stage].input_grad(self.p, at, dy), self.mesh)
         if action.stage:
             assert dx is not None
-            self.handover.put(("B", action.stage - 1, action.microbatch), dx, self.mesh.clock)
+            self.shared.handover.put(("B", action.stage - 1, action.microbatch), dx)
+
+    def _update(self, actions: Sequence[Action], times: Mapping[Action, int], tasks: Sequence[Task]) -> None:
+        updates = []
+        for action in actions:
+            task = tasks[times[action] - 1]
+            stage = self.shared.stages[action.stage]
+            updates.append(stage.update(self.p, task.step, task.learning_rate, task.batch_size))
+        run(gather(*updates), self.mesh)

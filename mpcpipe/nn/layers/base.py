@@ -10,6 +10,7 @@ in a scope of its own for (step, layer, micro-batch, direction).
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -77,6 +78,16 @@ def walk(layers: Sequence[Layer]) -> Iterator[Layer]:
 def full_names(layer: Layer, grads: Mapping[str, PartialGrad]) -> dict[str, PartialGrad]:
     """What `weight_grad` gave, by `layer.parameter`. A composite names its inner layers' gradients so by itself."""
     return dict(grads) if layer.children() else {f"{layer.name}.{key}": grad for key, grad in grads.items()}
+
+
+def replica(layer: Layer) -> Layer:
+    """The layer with the weights that it has now, whatever becomes of the original's. Buffers stay common to both."""
+    new = copy.copy(layer)
+    new.parameters = dict(layer.parameters)
+    for name, value in vars(layer).items():
+        if isinstance(value, list) and value and all(isinstance(inner, Layer) for inner in value):
+            setattr(new, name, [replica(inner) for inner in value])
+    return new
 
 
 def parameters(layers: Sequence[Layer]) -> dict[str, Fixed]:

@@ -1,0 +1,97 @@
+"""All workers of one party: one of them runs in the caller's thread, several in threads of their own.
+
+Kernels and sockets let go of the interpreter's lock, so workers compute and communicate at the same time. The first
+worker that fails ends all, at this party and at the others, with its cause.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from mpcpipe.link.base import Mesh
+from mpcpipe.plan.actions import Schedule
+from mpcpipe.runtime.record import Measured, Span
+from mpcpipe.runtime.worker import Shared, Task, Worker
+
+
+class Crew:
+    """The workers of `schedule`, worker i on `meshes[i]`. `abort` tells the other parties of a failure."""
+
+    def __init__(
+        self, shared: Shared, schedule: Schedule, meshes: Sequence[Mesh], abort: Callable[[BaseException], None]
+    ) -> None:
+        self.shared, self.schedule = shared, schedule
+        self.workers = [Worker(shared, mesh, role) for mesh, role in zip(meshes, schedule.workers, strict=True)]
+        self._abort = abort
+
+    @property
+    def meshes(self) -> list[Mesh]:
+        """The workers' meshes."""
+        return [worker.mesh for worker in self.workers]
+
+    def run(self, tasks: Sequence[Task]) -> tuple[Measured, dict[int, float], list[Span]]:
+        """Carry out `tasks`, as many steps as the schedule has. What it took in all, the losses opened, by step, and
+        when
+        which worker did what."""
+        before = _counts(self.meshes)
+        began = time.perf_counter()
+        clock = max(mesh.clock for mesh in self.meshes)
+        for mesh in self.meshes:
+            mesh.clock = clock
+        self._all(tasks)
+        self.shared.handover.forget()
+        spans = [span for worker in self.workers for span in worker.spans]
+        losses = {step: loss for worker in self.workers for step, loss in worker.losses.items()}
+        seconds = time.perf_counter() - began
+        wire, payload = (after - start for after, start in zip(_counts(self.meshes), before, strict=True))
+        # Waiting and idling workers of several are averaged: a step's seconds are divided into three.
+        count = len(self.workers)
+        wait_s = sum(span.wait_s for span in spans) / count
+        busy_s = sum(span.end_s - span.begin_s - span.wait_s - span.idle_s for span in spans) / count
+        return (
+            Measured(
+                compute_s=busy_s,
+                wait_s=wait_s,
+                idle_s=max(0.0, seconds - wait_s - busy_s),
+                sent_bytes=wire,
+                payload_bytes=payload,
+                rounds=max(mesh.clock for mesh in self.meshes) - clock,
+            ),
+            losses,
+            spans,
+        )
+
+    def _all(self, tasks: Sequence[Task]) -> None:
+        if len(self.workers) == 1:
+            self.workers[0].run(self.schedule, tasks)
+            return
+        failures: list[BaseException] = []
+
+        def work(worker: Worker) -> None:
+            try:
+                worker.run(self.schedule, tasks)
+            except BaseException as error:
+                failures.append(error)
+                self.shared.handover.fail(error)
+                self._abort(error)
+
+        threads = [threading.Thread(target=work, args=(worker,), name=worker.role.name) for worker in self.workers]
+        for thread in threads:
+            thread.daemon = True
+            thread.start()
+        try:
+            for thread in threads:
+                thread.join()
+        except BaseException as error:  # a signal, in the main thread
+            self.shared.handover.fail(error)
+            self._abort(error)
+            raise
+        if failures:
+            raise failures[0]
+
+
+def _counts(meshes: Sequence[Mesh]) -> tuple[int, int]:
+    links = [link for mesh in meshes for link in mesh.links.values()]
+    return sum(link.traffic.sent_wire_bytes for link in links), sum(link.traffic.sent_payload_bytes for link in links)
