@@ -2,16 +2,50 @@
 
 from __future__ import annotations
 
+import os
+import pathlib
 import socket
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any
 
+from mpcpipe.link.identity import Identity, create, load
 from mpcpipe.link.mesh import connect, listen
 from mpcpipe.link.network import Network
+from mpcpipe.link.pinned import context
+from mpcpipe.link.tls import TlsSocket
 
 NAMES = ["alice", "bob", "carol"]
+
+
+def new_identity(folder: pathlib.Path, name: str, now: datetime | None = None) -> Identity:
+    """A new certificate and key, in `folder`; `now`: when they were made."""
+    files = [folder / f"{name}.crt", folder / f"{name}.key"]
+    for file, content in zip(files, create(name, now), strict=True):
+        file.write_bytes(content)
+        os.chmod(file, 0o600)
+    return load(*map(str, files))
+
+
+def socket_pair() -> tuple[socket.socket, socket.socket]:
+    """Two connected TCP sockets."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        left = socket.create_connection(listener.getsockname())
+        return left, listener.accept()[0]
+
+
+def tls_pair(identities: Sequence[Identity]) -> tuple[TlsSocket, TlsSocket]:
+    """Two sockets that have met by TLS, each with its identity."""
+    ends = [
+        TlsSocket(sock, context(identities[index], identities[1 - index].certificate, index == 0), index == 0)
+        for index, sock in enumerate(socket_pair())
+    ]
+    for outcome in together(lambda index: ends[index].handshake(time.monotonic() + 20), [0, 1]):
+        assert outcome is None
+    return ends[0], ends[1]
 
 
 def listeners(parties: int) -> list[socket.socket]:

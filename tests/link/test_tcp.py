@@ -4,35 +4,45 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from link_parties import new_identity, socket_pair, tls_pair
 
 from mpcpipe.errors import FrameError, PeerLost, RangeError
 from mpcpipe.link import tcp
 from mpcpipe.link.base import Part
 from mpcpipe.link.frame import Route, encode
+from mpcpipe.link.identity import Identity
 from mpcpipe.link.tcp import TcpLink
+from mpcpipe.link.tls import Connection
+
+Sockets = Callable[[], tuple[Connection, Connection]]
 
 SESSION = b"session!"
 FOUR = Part(torch.int64, 4)
 
 
-def sockets() -> tuple[socket.socket, socket.socket]:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        left = socket.create_connection(listener.getsockname())
-        return left, listener.accept()[0]
+@pytest.fixture(scope="module")
+def identities(tmp_path_factory: pytest.TempPathFactory) -> list[Identity]:
+    return [new_identity(tmp_path_factory.mktemp("keys"), name) for name in ("alice", "bob")]
 
 
-def link(sock: socket.socket, me: int, deadline_s: float = 20, **options: object) -> TcpLink:
+@pytest.fixture(params=["plain", "tls"], autouse=True)
+def sockets(request: pytest.FixtureRequest, identities: list[Identity]) -> Sockets:
+    """Makes two connected ends, with TLS or without: a link does the same over both."""
+    return socket_pair if request.param == "plain" else lambda: tls_pair(identities)
+
+
+def link(sock: Connection, me: int, deadline_s: float = 20, **options: object) -> TcpLink:
     routes = Route(SESSION, me), Route(SESSION, 1 - me)
     return TcpLink(1 - me, ("alice", "bob")[1 - me], sock, *routes, deadline_s, **options)  # type: ignore[arg-type]
 
 
 @pytest.fixture
-def ends() -> Iterator[tuple[TcpLink, TcpLink]]:
+def ends(sockets: Sockets) -> Iterator[tuple[TcpLink, TcpLink]]:
     left, right = sockets()
     both = link(left, 0), link(right, 1)
     yield both
@@ -41,7 +51,7 @@ def ends() -> Iterator[tuple[TcpLink, TcpLink]]:
 
 
 @pytest.fixture
-def alone() -> Iterator[tuple[TcpLink, socket.socket]]:
+def alone(sockets: Sockets) -> Iterator[tuple[TcpLink, Connection]]:
     """Party 0's link, and the bare socket of a peer that may say anything."""
     left, right = sockets()
     end = link(left, 0, deadline_s=0.3)
@@ -93,7 +103,7 @@ def test_both_sides_send_64_megabytes_at_once(ends: tuple[TcpLink, TcpLink]) -> 
         assert list(pool.map(party, range(2), timeout=60)) == [True, True]
 
 
-def test_close_sends_what_is_queued() -> None:
+def test_close_sends_what_is_queued(sockets: Sockets) -> None:
     left, right = (link(sock, index) for index, sock in enumerate(sockets()))
     left.send("big", [torch.arange(4 << 20)])
     closer = threading.Thread(target=left.close)
@@ -129,7 +139,7 @@ PAYLOAD = struct.pack("<4q", 1, 2, 3, 4)
     ],
 )
 def test_a_wrong_frame_is_refused_at_once_and_for_good(
-    alone: tuple[TcpLink, socket.socket], data: bytes, message: str
+    alone: tuple[TcpLink, Connection], data: bytes, message: str
 ) -> None:
     end, peer = alone
     peer.sendall(data)
@@ -141,7 +151,7 @@ def test_a_wrong_frame_is_refused_at_once_and_for_good(
 
 
 def test_nothing_large_is_allocated_before_the_header_is_right(
-    alone: tuple[TcpLink, socket.socket], monkeypatch: pytest.MonkeyPatch
+    alone: tuple[TcpLink, Connection], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     end, peer = alone
     allocated: list[int] = []
@@ -153,7 +163,7 @@ def test_nothing_large_is_allocated_before_the_header_is_right(
     assert allocated == []
 
 
-def test_a_repeated_frame_is_refused(alone: tuple[TcpLink, socket.socket]) -> None:
+def test_a_repeated_frame_is_refused(alone: tuple[TcpLink, Connection]) -> None:
     end, peer = alone
     peer.sendall(2 * (header() + PAYLOAD))
     assert end.receive("x", [FOUR])[0][0].tolist() == [1, 2, 3, 4]
@@ -162,7 +172,7 @@ def test_a_repeated_frame_is_refused(alone: tuple[TcpLink, socket.socket]) -> No
 
 
 @pytest.mark.parametrize("length", [0, 1, 49, 50, 58, 59, 60, 90])
-def test_the_end_in_the_middle_of_a_frame_is_a_loss(alone: tuple[TcpLink, socket.socket], length: int) -> None:
+def test_the_end_in_the_middle_of_a_frame_is_a_loss(alone: tuple[TcpLink, Connection], length: int) -> None:
     end, peer = alone
     peer.sendall((header() + PAYLOAD)[:length])
     peer.shutdown(socket.SHUT_WR)
@@ -173,7 +183,7 @@ def test_the_end_in_the_middle_of_a_frame_is_a_loss(alone: tuple[TcpLink, socket
 @pytest.mark.parametrize("numel", [4, 1 << 20])
 @pytest.mark.parametrize("share", [0, 30, 59, 70])
 def test_silence_in_the_middle_of_a_frame_ends_at_the_deadline(
-    alone: tuple[TcpLink, socket.socket], share: int, numel: int
+    alone: tuple[TcpLink, Connection], share: int, numel: int
 ) -> None:
     end, peer = alone
     peer.sendall((header(parts=(Part(torch.int64, numel),)) + PAYLOAD)[:share])
@@ -181,7 +191,7 @@ def test_silence_in_the_middle_of_a_frame_ends_at_the_deadline(
         end.receive("x", [Part(torch.int64, numel)])
 
 
-def test_a_byte_now_and_then_does_not_extend_the_deadline(alone: tuple[TcpLink, socket.socket]) -> None:
+def test_a_byte_now_and_then_does_not_extend_the_deadline(alone: tuple[TcpLink, Connection]) -> None:
     end, peer = alone
     done = threading.Event()
 
@@ -201,7 +211,7 @@ def test_a_byte_now_and_then_does_not_extend_the_deadline(alone: tuple[TcpLink, 
     dripping.join()
 
 
-def test_a_frame_in_single_bytes_is_put_together() -> None:
+def test_a_frame_in_single_bytes_is_put_together(sockets: Sockets) -> None:
     left, peer = sockets()
     end = link(left, 0, deadline_s=20)
     peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -214,7 +224,7 @@ def test_a_frame_in_single_bytes_is_put_together() -> None:
     peer.close()
 
 
-def test_a_peer_that_takes_nothing_is_lost_at_the_deadline(alone: tuple[TcpLink, socket.socket]) -> None:
+def test_a_peer_that_takes_nothing_is_lost_at_the_deadline(alone: tuple[TcpLink, Connection]) -> None:
     end, _ = alone
     big = torch.zeros(8 << 20, dtype=torch.int64)
     end.send("big", [big])
@@ -223,7 +233,7 @@ def test_a_peer_that_takes_nothing_is_lost_at_the_deadline(alone: tuple[TcpLink,
         end.send("next", [torch.arange(4)])
 
 
-def test_interrupt_wakes_a_waiting_worker_with_the_cause() -> None:
+def test_interrupt_wakes_a_waiting_worker_with_the_cause(sockets: Sockets) -> None:
     left, peer = sockets()
     cause = RangeError("bob: the tensor 'features' does not fit")
     known: list[Exception] = []
