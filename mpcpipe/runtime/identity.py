@@ -72,7 +72,7 @@ def identity_of(job: Job, party: int) -> tuple[Identity | None, tuple[str, ...]]
         missing = files.key if files.certificate.exists() else files.certificate
         raise JobError(
             f"parties.fingerprints asks for TLS, and {names[party]} has no {missing}: "
-            f"`mpcpipe keys new {names[party]}` makes certificate and key, and parties.keys says in which folder they are"
+            f"`mpcpipe keys new {names[party]}` makes certificate and key; parties.keys says in which folder they are"
         )
     identity = load(str(files.certificate), str(files.key))
     if identity.fingerprint != pins[party]:
