@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
+import math
 import operator
 import re
 import tomllib
@@ -108,7 +109,7 @@ def _value(text: str) -> Any:
 
 def _paths(kind: type, prefix: str) -> Iterator[str]:
     """All keys that hold paths, as `data.rows[].features.path`."""
-    for f, inner, many in _fields(kind):
+    for f, inner, many in fields_of(kind):
         name = f"{prefix}{f.name}{'[]' if many is not None and dataclasses.is_dataclass(inner) else ''}"
         if dataclasses.is_dataclass(inner):
             yield from _paths(cast(type, inner), f"{name}.")
@@ -116,7 +117,7 @@ def _paths(kind: type, prefix: str) -> Iterator[str]:
             yield name
 
 
-def _fields(kind: type) -> Iterator[tuple[dataclasses.Field[Any], Any, int | None]]:
+def fields_of(kind: type) -> Iterator[tuple[dataclasses.Field[Any], Any, int | None]]:
     """Fields with their type (None taken off), and how many of it they hold: None for one, 0 for any number."""
     hints = typing.get_type_hints(kind)
     for f in dataclasses.fields(kind):
@@ -134,7 +135,7 @@ def _table(kind: type[Any], content: Any, prefix: str, where: Where, paths: Mapp
     """An instance of the dataclass `kind` from a table; prefix: its dotted key with a dot behind, or nothing."""
     if not isinstance(content, Mapping):
         raise where.error(prefix[:-1], f"is {_shown(content)}; it must be a table of keys")
-    known = {f.name: (f, inner, many) for f, inner, many in _fields(kind)}
+    known = {f.name: (f, inner, many) for f, inner, many in fields_of(kind)}
     for name in content:
         if name not in known:
             raise _unknown(prefix, name, list(known), where)
@@ -200,8 +201,8 @@ def _check_range(rules: Mapping[str, Any], value: Any, full: str, where: Where) 
         near = difflib.get_close_matches(value, rules["choices"], 1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise where.error(full, f"is {value!r}; {hint}It is one of {', '.join(rules['choices'])}.")
-    if isinstance(value, float) and value != value:
-        raise where.error(full, "is not a number")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise where.error(full, f"is {value}; it must be a finite number: {rules['about']}")
     for name, wrong, words in (
         ("low", operator.lt, "at least"),
         ("high", operator.gt, "at most"),
@@ -209,7 +210,7 @@ def _check_range(rules: Mapping[str, Any], value: Any, full: str, where: Where) 
         ("below", operator.ge, "less than"),
     ):
         if rules[name] is not None and wrong(value, rules[name]):
-            raise where.error(full, f"is {value}; it must be {words} {rules[name]:g}: {rules['about']}")
+            raise where.error(full, f"is {value}; it must be {words} {rules[name]}: {rules['about']}")
 
 
 def _shown(value: Any) -> str:
@@ -229,7 +230,7 @@ def _unknown(prefix: str, name: str, known: list[str], where: Where) -> JobError
 
 
 def _all_keys(kind: type, prefix: str) -> Iterator[str]:
-    for f, inner, many in _fields(kind):
+    for f, inner, many in fields_of(kind):
         name = f"{prefix}{f.name}{'[]' if many is not None and dataclasses.is_dataclass(inner) else ''}"
         yield name
         if dataclasses.is_dataclass(inner):

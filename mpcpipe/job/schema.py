@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field
 from typing import Any
 
+MOST_SEED = 2**63 - 1
+
 
 def key(
     about: str,
@@ -101,7 +103,7 @@ class Model:
         '"package.module:function" or "file.py:function"; every party needs the same source', None, path=True
     )
     args: Mapping[str, Any] = key("arguments of the function that builds the network", {})
-    seed: int = key("draws the initial weights, which are public", 1, low=0)
+    seed: int = key("draws the initial weights, which are public", 1, low=0, high=MOST_SEED)
     reveal_to: str | None = key("the party that gets the trained model; without it, it stays shared", None)
 
 
@@ -120,7 +122,7 @@ class Source:
     )
     column: str | None = key("csv: name of the label's column", None, public=False)
     delimiter: str = key("csv: what separates columns", ",", public=False)
-    seed: int = key("synthetic: draws the values", 1, low=0, public=False)
+    seed: int = key("synthetic: draws the values", 1, low=0, high=MOST_SEED, public=False)
     args: Mapping[str, Any] = key("arguments of the function", {}, public=False)
     scale: float = key("features are divided by this, so that they are about 1", 1.0, above=0)
     mean: float = key("subtracted from features after that", 0.0)
@@ -176,7 +178,7 @@ class Train:
     schedule_gamma: float = key("stepped: ... times this", 0.1, above=0, high=1)
     schedule_lowest: float = key("cosine: the rate at the end", 0.0, low=0)
     warmup_steps: int = key("steps over which the rate rises from 0", 0, low=0)
-    seed: int = key("shuffles the rows and draws dropout masks; public", 1, low=0)
+    seed: int = key("shuffles the rows and draws dropout masks; public", 1, low=0, high=MOST_SEED)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -190,7 +190,14 @@ def test_types(tmp_path: Path, old: str, new: str, message: str) -> None:
 RANGES = [
     ("epochs = 2", "epochs = 0", "line 26: train.epochs: is 0; it must be at least 1"),
     ("epochs = 2", "learning_rate = 0", "train.learning_rate: is 0.0; it must be more than 0"),
-    ("epochs = 2", "learning_rate = nan", "train.learning_rate: is not a number"),
+    ("epochs = 2", "learning_rate = nan", "train.learning_rate: is nan; it must be a finite number"),
+    ("epochs = 2", "learning_rate = inf", "train.learning_rate: is inf; it must be a finite number"),
+    ("epochs = 2", "seed = 99999999999999999999", "train.seed: is 99999999999999999999; it must be at most"),
+    (
+        "test = [96, 128]",
+        "test = [96, 1000000000]",
+        "data.test: is [96, 1000000000]; there may be 100000000 rows at most",
+    ),
     ("epochs = 2", "momentum = 1.0", "train.momentum: is 1.0; it must be less than 1"),
     ("epochs = 2", "weight_decay = -1e-4", "train.weight_decay: is -0.0001; it must be at least 0"),
     ("epochs = 2", 'optimizer = "adamw"', "train.optimizer: is 'adamw'; did you mean 'adam'? It is one of sgd, adam."),
