@@ -12,9 +12,9 @@ from mpcpipe.job.load import fields_of
 from mpcpipe.job.schema import Job
 
 INTRODUCTION = (
-    "A job file is TOML. Its tables and keys are below; a key that is not *needed* may be left out. Keys of *all* must be "
-    "the same at all parties, who compare them before the first share; *own* keys are each party's own business, and "
-    "nobody else learns them."
+    "A job file is TOML. Its tables and keys are below; keys that are not *needed* may be left out. Keys of *all* "
+    "must be the same at all parties, who compare them before the first share; *own* keys are each party's own, "
+    "and nobody else learns them."
 )
 
 _KINDS = {int: "whole number", float: "number", str: "text", bool: "true or false"}
