@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -36,6 +37,24 @@ def note(text: str) -> None:
     _console(stderr=True).print(text, markup=False, style="dim")
 
 
+def warning(text: str) -> None:
+    """A line on the standard error that nobody should overlook."""
+    _console(stderr=True).print(text, markup=False, style="bold red")
+
+
+def bullets(title: str, entries: Iterable[str]) -> None:
+    """A title, and a line for each entry under it."""
+    console = _console()
+    console.print(title, markup=False, style="bold")
+    for entry in entries:
+        console.print(f"  - {entry}", markup=False)
+
+
+def blank() -> None:
+    """An empty line."""
+    _console().print()
+
+
 def lines(rows: Iterable[tuple[str, str]], stderr: bool = False) -> None:
     """Name and value, a row each."""
     rows = list(rows)
@@ -54,7 +73,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], std
         numeric = bool(cells) and all(not cell or cell[0].isdigit() or cell[0] in "-+" for cell in cells)
         drawn.add_column(column, justify="right" if numeric else "left")
     for row in rows:
-        drawn.add_row(*row)
+        drawn.add_row(*(escape(cell) for cell in row))
     _console(stderr).print(drawn)
 
 

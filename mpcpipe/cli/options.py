@@ -7,6 +7,9 @@ from typing import Any, TypeVar
 
 import click
 
+from mpcpipe.errors import UsageError
+from mpcpipe.job.schema import Job
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -35,3 +38,15 @@ def with_json(command: F) -> F:
 def all_overrides(overrides: tuple[str, ...], protocol: str | None) -> tuple[str, ...]:
     """--protocol is a short form of --set protocol.name."""
     return (*overrides, f'protocol.name="{protocol}"') if protocol else overrides
+
+
+def party_number(job: Job, party: str) -> int:
+    """The number of the party that --party names, by its name or its number."""
+    names = job.parties.names
+    if party in names:
+        return names.index(party)
+    if party.isascii() and party.isdigit() and int(party) < len(names):
+        return int(party)
+    raise UsageError(
+        f"--party {party}: the job's parties are {', '.join(f'{i} {name}' for i, name in enumerate(names))}"
+    )

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from mpcpipe.cli import console
-from mpcpipe.cli.options import all_overrides, with_job, with_json
+from mpcpipe.cli.options import all_overrides, party_number, with_job, with_json
 from mpcpipe.errors import UsageError
 from mpcpipe.job.load import load
 from mpcpipe.job.schema import Job
@@ -71,13 +71,12 @@ def _run_folder(job: Job) -> Path:
 
 
 def _banner(job: Job, link: str, folder: Path) -> None:
-    from mpcpipe.protocol.registry import protocol_named
+    from mpcpipe.protocol.registry import known_protocol
 
     p = job.protocol
-    kind = protocol_named(p.name)
     console.lines(
         [
-            ("protocol", f"{p.name}: {kind.promise}"),
+            ("protocol", f"{p.name}: {known_protocol(p.name).promise}"),
             ("numbers", f"ring 2^{p.ring_bits}, {p.fraction_bits} fraction bits, values below {p.limit:g}"),
             ("links", link),
             ("openings", _openings(job)),
@@ -142,14 +141,9 @@ def _one_party(job: Job, options: PartyOptions, party: str | None, hosts: str | 
 
 
 def _party_number(job: Job, party: str | None) -> int:
-    names = job.parties.names
     if party is None:
-        raise UsageError(f"say which party this process is: --party {' or --party '.join(names)}")
-    if party in names:
-        return names.index(party)
-    if party.isdigit() and int(party) < len(names):
-        return int(party)
-    raise UsageError(f"--party {party}: the job's parties are {', '.join(f'{i} {name}' for i, name in enumerate(names))}")
+        raise UsageError(f"say which party this process is: --party {' or --party '.join(job.parties.names)}")
+    return party_number(job, party)
 
 
 def _addresses(job: Job, hosts: str | None) -> tuple[tuple[str, int], ...]:
@@ -180,6 +174,8 @@ class _Drawn:
         if event["party"] != self.party:
             return
         if event["event"] == "ready":
+            if event["slow"]:
+                console.note(f"slower than it could be: {event['slow']}. `mpcpipe doctor` says what to do")
             self.shown = console.Training(event["steps"]).__enter__()
         elif self.shown is None:
             return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 
 from mpcpipe.data import sources
@@ -44,6 +46,12 @@ class Owner:
     def labels(self, piece: Piece) -> torch.Tensor:
         """int64 (n,): the piece's labels, which this party must own."""
         return self._own(self._labels, piece)
+
+    def held(self) -> Iterator[tuple[int, str, torch.Tensor]]:
+        """(part, "features" or "labels", all rows of it that were read), of everything that this party has."""
+        for what, parts in (("features", self._features), ("labels", self._labels)):
+            for part, rows in parts.items():
+                yield part, what, rows
 
     def _own(self, parts: dict[int, torch.Tensor], piece: Piece) -> torch.Tensor:
         if piece.owner != self.party or piece.part not in parts:

@@ -10,6 +10,7 @@ from typing import TypeVar
 from mpcpipe.errors import JobError, PlanError
 from mpcpipe.job.schema import Job, Source
 from mpcpipe.job.where import Where
+from mpcpipe.protocol.registry import known_protocol
 
 T = TypeVar("T")
 
@@ -37,8 +38,6 @@ def check(job: Job, where: Where) -> Job:
 
 
 def _protocol(job: Job, where: Where) -> Job:
-    from mpcpipe.protocol.registry import protocol_named  # imports torch
-
     p = job.protocol
     if p.ring_bits not in (32, 64):
         raise where.error("protocol.ring_bits", f"is {p.ring_bits}; it must be 64 or 32")
@@ -54,7 +53,7 @@ def _protocol(job: Job, where: Where) -> Job:
         raise where.error(
             "protocol.compare_bits", f"is {p.compare_bits}; it must be {p.fraction_bits + 2} to {p.ring_bits}"
         )
-    kind = _named(where, lambda: protocol_named(p.name))
+    kind = _named(where, lambda: known_protocol(p.name))
     count = len(job.parties.names)
     if count not in kind.party_counts:
         needs = " or ".join(map(str, kind.party_counts))

@@ -131,7 +131,7 @@ def _start(options: PartyOptions, name: str, listener: int, log_folder: Path) ->
     try:
         described = PartyOptions(**options.__dict__ | {"events_fd": write})
         with (log_folder / f"{name}.log").open("wb") as log:
-            process = subprocess.Popen(
+            process = subprocess.Popen(  # noqa: S603  nothing of it is the user's but what mpcpipe itself reads
                 [sys.executable, "-m", "mpcpipe.runtime.start", described.pack()],
                 pass_fds=(listener, write),
                 stdin=subprocess.DEVNULL,

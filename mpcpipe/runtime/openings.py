@@ -7,6 +7,7 @@ from mpcpipe.nn.chain import Chain
 from mpcpipe.protocol.base import Opening
 
 RIGHT_ANSWERS = "number of right answers"
+MODEL_DIGEST = "model digest"
 
 
 def loss_of_step(step: int) -> str:
@@ -20,8 +21,8 @@ def evaluated_after(job: Job, epoch: int, epochs: int) -> bool:
     return job.evaluate.how == "secure" and (epoch == epochs or (every > 0 and epoch % every == 0))
 
 
-def expected_openings(job: Job, chain: Chain, steps_per_epoch: int) -> list[Opening]:
-    """Every opening of the run, in order."""
+def expected_openings(job: Job, chain: Chain, steps_per_epoch: int, model_digest: bool = False) -> list[Opening]:
+    """Every opening of the run, in order. model_digest: with those that `train --model-digest` adds."""
     openings: list[Opening] = []
     epochs = job.train.epochs
     step = 0
@@ -37,8 +38,10 @@ def expected_openings(job: Job, chain: Chain, steps_per_epoch: int) -> list[Open
             openings.append(Opening(RIGHT_ANSWERS, None, ()))
         if stopped:
             break
+    named = chain.initial()
+    if model_digest:
+        openings += [Opening(MODEL_DIGEST, None, tuple(value.shape)) for value in named.values()]
     if job.model.reveal_to is not None:
         to = job.number(job.model.reveal_to)
-        named = chain.initial()
         openings += [Opening(f"model {layer}.{key}", to, tuple(value.shape)) for (layer, key), value in named.items()]
     return openings

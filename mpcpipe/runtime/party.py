@@ -126,7 +126,7 @@ def stop_on_signals() -> None:
 
 
 def run_for_launcher(options: PartyOptions) -> int:
-    """A party that `runtime.start` was asked for: reports by events; its own output is its log. Returns the exit code."""
+    """A party that `runtime.start` was asked for: reports by events, its output is its log. Returns the exit code."""
     assert options.events_fd is not None
     stop_on_signals()
     emit = to_file_descriptor(options.events_fd)

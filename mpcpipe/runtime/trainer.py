@@ -21,6 +21,7 @@ from mpcpipe.nn.loss import count_correct
 from mpcpipe.plan.schedule import build
 from mpcpipe.protocol.base import Protocol
 from mpcpipe.protocol.rounds import gather, run
+from mpcpipe.ring import native
 from mpcpipe.ring.fixed import FixedPoint
 from mpcpipe.runtime import record
 from mpcpipe.runtime.clear import own_test_rows, right_answers
@@ -29,7 +30,7 @@ from mpcpipe.runtime.events import Emit
 from mpcpipe.runtime.feed import Feed
 from mpcpipe.runtime.memory import peak_rss_bytes
 from mpcpipe.runtime.model import reveal_model, save_model, save_shares, secrets, start_weights
-from mpcpipe.runtime.openings import RIGHT_ANSWERS, evaluated_after
+from mpcpipe.runtime.openings import MODEL_DIGEST, RIGHT_ANSWERS, evaluated_after
 from mpcpipe.runtime.recipe import loss_of, optimizer_of, schedule_of
 from mpcpipe.runtime.record import Measured, StepLog
 from mpcpipe.runtime.stage import Stage
@@ -66,7 +67,7 @@ class Trainer:
         right_of: tuple[int, int] | None = None
         epochs, steps = job.train.epochs, self.batches.steps
         rate = schedule_of(job.train, self.batches.steps_per_epoch)
-        self.emit({"event": "ready", "party": p.party, "steps": steps})
+        self.emit({"event": "ready", "party": p.party, "steps": steps, "slow": native.status()["reason"]})
         step = 0
         for epoch in range(1, epochs + 1):
             indices = list(self.batches.index(epoch - 1))[: steps - step]
@@ -161,7 +162,7 @@ class Trainer:
         """SHA-256 of the trained weights as ring values. For comparing runs; opens the model to all parties."""
         digest = hashlib.sha256()
         for (layer, key), value in secrets(self.chain.layers).items():
-            opened = run(self.protocol.at(f"digest/{layer}.{key}").reveal(value.data, None, "model digest"), self.mesh)
+            opened = run(self.protocol.at(f"digest/{layer}.{key}").reveal(value.data, None, MODEL_DIGEST), self.mesh)
             assert opened is not None
             digest.update(f"{layer}.{key} {value.fraction_bits}".encode() + opened.numpy().tobytes())
         return digest.hexdigest()

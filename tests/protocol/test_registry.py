@@ -1,0 +1,27 @@
+"""The table of protocols says what the classes say, and checking a job needs no torch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from mpcpipe.errors import JobError
+from mpcpipe.protocol.registry import PROTOCOLS, known_protocol, protocol_named
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_what_stands_in_the_table_is_what_the_class_says(name: str) -> None:
+    kind = protocol_named(name)
+    assert (kind.name, kind.party_counts, kind.promise) == (name, PROTOCOLS[name].party_counts, PROTOCOLS[name].promise)
+
+
+def test_a_wrong_name_gets_the_nearest_right_one() -> None:
+    with pytest.raises(JobError, match=r"did you mean 'replicated3'\? Known: plaintext, replicated3"):
+        known_protocol("replicated")
+
+
+def test_the_command_line_answers_without_torch() -> None:
+    verbs = "import sys, mpcpipe.cli.train, mpcpipe.cli.check, mpcpipe.cli.doctor, mpcpipe.runtime.start"
+    subprocess.run([sys.executable, "-c", f"{verbs}; assert 'torch' not in sys.modules"], check=True, timeout=60)
