@@ -14,7 +14,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mpcpipe.nn.chain import Chain
-from mpcpipe.plan.drive import LOSS, Setting, Solo, SoloTape, drive_step
+from mpcpipe.plan.drive import FEATURES, LOSS, Setting, Solo, SoloTape, drive_step
 from mpcpipe.plan.trace import Recorded, Segment, Trace, Work
 from mpcpipe.protocol.base import Cost
 from mpcpipe.protocol.rounds import Round
@@ -24,7 +24,10 @@ _NO_WORK = {"empty", "new_empty", "empty_like", "empty_strided", "detach", "_to_
 
 @dataclass(frozen=True)
 class ChainCosts:
-    """What one party does in a step, for micro-batches of `rows`: a `Recorded` for each layer, and one for the loss."""
+    """What one party does in a step, for micro-batches of `rows`.
+
+    layers: a `Recorded` for sharing the features, one for each layer, and one for the loss.
+    """
 
     rows: int
     party: int
@@ -48,7 +51,7 @@ def chain_costs(chain: Chain, setting: Setting, rows: int, party: int = 0) -> Ch
     meter = Meter(setting.parties)
     tape = SoloTape(_shadow, meter.draw)
     solo = Solo(_shadow, meter.watch)
-    names = [layer.name for layer in chain.layers] + [LOSS]
+    names = [FEATURES, *(layer.name for layer in chain.layers), LOSS]
     found: dict[tuple[str, str], list[Segment]] = {}
 
     def enter(name: str, direction: str) -> None:

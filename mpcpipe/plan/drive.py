@@ -27,7 +27,7 @@ from mpcpipe.ring.ring import Ring
 
 T = TypeVar("T")
 BUFFERS = frozenset({"running_mean", "running_var"})
-LOSS = "loss"
+FEATURES, LOSS = "features", "loss"
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class Setting:
     """How a chain is trained: everything that costs depend on, besides the chain and the rows of a micro-batch.
 
     compare_bits, parties: as `Protocol`. classes: width of the target. learning_rate, batch_size: as the first step's.
+    owner: the party that shares the features of every micro-batch; None if they were shared before.
     """
 
     protocol: type[Protocol]
@@ -47,6 +48,7 @@ class Setting:
     fraction_bits: int = 16
     compare_bits: int = 32
     learning_rate: float = 0.1
+    owner: int | None = None
 
     def party(self, number: int, tape: Tape) -> Protocol:
         """One party's protocol."""
@@ -112,14 +114,19 @@ Enter = Callable[[str, str], None]
 
 
 def drive_step(chain: Chain, setting: Setting, p: Protocol, rows: int, solo: Solo, enter: Enter) -> None:
-    """One micro-batch of `rows` forward and back through the chain and the loss, then the update.
+    """One micro-batch of `rows`: shared, forward and back through the chain and the loss, then the update.
 
     The first layer's input gradient is spared, as a first stage spares it. The update is driven twice, and the second
     is the one that has an optimizer's memory in it.
     """
     layers = _twins(chain.layers)
     _fill(layers, p, solo, setting.fraction_bits)
-    x = solo.fixed(p, (rows, *chain.input_shape), setting.fraction_bits)
+    shape = (rows, *chain.input_shape)
+    x = solo.fixed(p, shape, setting.fraction_bits)
+    if setting.owner is not None:
+        value = solo.make(shape, p.ring.dtype) if p.party == setting.owner else None
+        enter(FEATURES, "F")
+        x = Fixed(solo(p.at("0/features/0").share(value, setting.owner, shape)), setting.fraction_bits)
     target = solo.fixed(p, (rows, setting.classes), 0)
     kept = []
     for layer in layers:

@@ -112,6 +112,7 @@ class _Model:
     done: Counter[Action] = field(default_factory=Counter)
     spans: list[Span] = field(default_factory=list)
     updates_s: list[float] = field(default_factory=list)
+    news: bool = True
 
     def ready(self, actions: Sequence[Action]) -> bool:
         return all(
@@ -134,6 +135,7 @@ class _Model:
             worker.left_s = worker.trace[worker.segment].compute_s
             return
         worker.busy = False
+        self.news = True
         for action in worker.groups[worker.at]:
             self.done.update(leaves(action))
             if action.kind == "U":
@@ -196,10 +198,10 @@ def _settle(model: _Model, workers: list[_Running]) -> None:
     """Let everything happen that takes no time."""
     moved = True
     while moved:
-        moved = False
+        moved, news, model.news = False, model.news, False
         for index, worker in enumerate(workers):
             if not worker.busy:
-                if worker.at < len(worker.groups) and model.ready(worker.groups[worker.at]):
+                if news and worker.at < len(worker.groups) and model.ready(worker.groups[worker.at]):
                     model.begin(worker)
                     moved = True
             elif worker.until_s is not None:
@@ -210,6 +212,7 @@ def _settle(model: _Model, workers: list[_Running]) -> None:
             elif worker.left_s <= 1e-12:
                 model.computed(worker, index)
                 moved = True
+        moved = moved or model.news
 
 
 def _groups(actions: Sequence[Action]) -> list[tuple[Action, ...]]:
@@ -234,12 +237,17 @@ def _step_s(schedule: Schedule, model: _Model) -> float:
 
 def bound(schedule: Schedule, trace_of: TraceOf, net: Net, cores: float, sequential_s: float | None = None) -> Bound:
     """What limits a step of the schedule. sequential_s: T0, if it is that of other (larger) micro-batches."""
-    own: list[Totals] = []
-    for worker in schedule.workers:
-        sums = Totals()
-        for group in _groups(worker.actions):
-            sums += totals(side_by_side([trace_of(action) for action in group]))
-        own.append(sums)
+    known: dict[int, tuple[TimedTrace, Totals]] = {}
+
+    def of(group: tuple[Action, ...]) -> Totals:
+        traces = [trace_of(action) for action in group]
+        if len(traces) > 1:
+            return totals(side_by_side(traces))
+        if id(traces[0]) not in known:  # most actions differ in their micro-batch only, and share a trace
+            known[id(traces[0])] = traces[0], totals(traces[0])
+        return known[id(traces[0])][1]
+
+    own = [sum((of(group) for group in _groups(worker.actions)), Totals()) for worker in schedule.workers]
     everything = sum(own, Totals())
 
     def alone_s(sums: Totals) -> float:

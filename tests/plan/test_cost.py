@@ -176,10 +176,18 @@ def test_work_grows_with_rows_and_updates_do_not() -> None:
 
 def test_a_residual_block_updates_all_that_is_in_it() -> None:
     chain = convert(residual(), (1, 8, 8))
-    block = chain_costs(chain, setting(), 2).layers[1].traces["U"]
+    block = chain_costs(chain, setting(), 2).layers[2].traces["U"]
     parameters = sum(value.numel() for leaf in walk([chain.layers[1]]) for value in leaf.initial.values())
     assert cost(block).rounds == 3
     assert cost(block).sent_bytes > 8 * parameters / 3 * 2
+
+
+def test_sharing_the_features() -> None:
+    """The owner sends one ring element for each value to one party; the others send nothing."""
+    chain = convert(zoo.secureml(), (1, 28, 28))
+    sent = [cost(chain_costs(chain, setting(owner=1), 5, i).layers[0].traces["F"]).sent_bytes for i in range(3)]
+    assert sent == [0, 8 * 5 * 784, 0]
+    assert chain_costs(chain, setting(), 5).layers[0].traces == {}
 
 
 def test_the_chain_is_left_alone() -> None:

@@ -1,0 +1,310 @@
+"""Where to cut, how many workers for each stage, how many micro-batches, which schedule: the smallest simulated step.
+
+Dynamic programming proposes cuts and slots, such that the busiest worker has as little to do as possible; a bound that
+no schedule can beat sorts the proposals; the simulator decides, and stops where the bounds say that nothing better comes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from mpcpipe.errors import PlanError
+from mpcpipe.plan.actions import Schedule
+from mpcpipe.plan.check import check_shape, validate
+from mpcpipe.plan.net import Net
+from mpcpipe.plan.schedule import build
+from mpcpipe.plan.simulate import Bound, Simulation, bound, simulate
+from mpcpipe.plan.stages import Cut, NodesOf, check_stages
+from mpcpipe.plan.trace import totals
+
+EXACT = ("sequential", "1f1b", "gpipe", "zero-bubble", "interleaved")
+"""What `auto` chooses among: schedules whose result is that of the sequential run."""
+
+ASYNC_STEPS = 8
+TIE = 0.005
+"""Steps that differ by less than this share are the same; then fewer workers and micro-batches win."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is given; None is for the planner to choose.
+
+    starts: first layer of each stage. slots: workers of each stage. schedule: a name, or a schedule of one's own.
+    max_workers: the most workers of a party.
+    """
+
+    starts: tuple[int, ...] | None = None
+    slots: tuple[int, ...] | None = None
+    microbatches: int | None = None
+    schedule: str | Schedule | None = None
+    max_workers: int = 6
+    max_simulations: int = 200
+    loss_alone: bool = False
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to do it, and what limits it."""
+
+    cut: Cut
+    schedule: Schedule
+    bound: Bound
+
+    @property
+    def effort(self) -> tuple[int, int, int]:
+        """What it needs, for ties: workers, micro-batches, and the more unusual schedule."""
+        known = EXACT.index(self.schedule.name) if self.schedule.name in EXACT else len(EXACT)
+        return len(self.schedule.workers), self.cut.microbatches, known
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The best candidate with its simulation; how many others were looked at, and the step of the sequential run."""
+
+    best: Candidate
+    simulation: Simulation
+    sequential_s: float
+    considered: int
+    simulated: int
+
+    def why(self) -> str:
+        """One or two sentences on the choice."""
+        step_s, limit = self.simulation.step_s, self.best.bound
+        return (
+            f"{step_s:.3g} s a step, {self.sequential_s / step_s:.2f}x as fast as one after another "
+            f"({self.sequential_s:.3g} s). No schedule of these {limit.workers} workers can be below "
+            f"{limit.bound_s:.3g} s, for {limit.limited_by}; this one reaches {limit.bound_s / step_s:.0%} of that. "
+            f"The best of {self.considered} ways, {self.simulated} of them simulated."
+        )
+
+
+def choose(nodes_of: NodesOf, layers: int, batch_size: int, net: Net, cores: float, wish: Wish = Wish()) -> Choice:  # noqa: B008
+    """The candidate with the smallest simulated step. `cores`: this party's share of its machine.
+
+    What cannot be had (stages that do not exist, more slots than micro-batches) is a PlanError.
+    """
+    if wish.starts is not None:
+        check_stages(wish.starts, layers, wish.loss_alone)
+    cached = lru_cache(maxsize=None)(nodes_of)
+    whole = Cut(cached, (0,), batch_size, 1)
+    sequential_s = simulate(build("sequential", (1,), 1), whole.trace, net, cores).step_s
+    found = [
+        Candidate(cut, schedule, bound(schedule, cut.trace, net, cores, sequential_s))
+        for cut, schedule in _candidates(cached, batch_size, net, cores, wish)
+    ]
+    if not found:
+        raise PlanError(
+            f"no pipeline fits stages {wish.starts}, slots {wish.slots}, {wish.microbatches} micro-batches and the "
+            f"schedule {wish.schedule} with at most {wish.max_workers} workers; give fewer of them"
+        )
+    search = _Search(net, cores, wish.max_simulations)
+    for candidate in sorted(found, key=lambda c: (c.bound.bound_s, c.effort)):
+        search.look_at(candidate)
+    best, simulation = search.best()
+    while wish.starts is None and not isinstance(wish.schedule, Schedule):
+        for starts in _shifted(best.cut.starts, layers):
+            cut = Cut(cached, starts, batch_size, best.cut.microbatches)
+            limit = bound(best.schedule, cut.trace, net, cores, sequential_s)
+            found.append(Candidate(cut, best.schedule, limit))
+            search.look_at(found[-1], more=20)
+        if search.best()[0] is best:
+            break
+        best, simulation = search.best()
+    return Choice(best, simulation, sequential_s, len(found), search.simulated)
+
+
+@dataclass
+class _Search:
+    net: Net
+    cores: float
+    most: int
+    simulated: int = 0
+    found: tuple[Candidate, Simulation] | None = None
+
+    def best(self) -> tuple[Candidate, Simulation]:
+        assert self.found is not None
+        return self.found
+
+    def look_at(self, candidate: Candidate, more: int = 0) -> None:
+        """Simulate it, unless its bound says that it is no better, or there were enough of them."""
+        if self.found is not None and (
+            candidate.bound.bound_s > self.found[1].step_s * (1 + TIE) or self.simulated >= self.most + more
+        ):
+            return
+        result = simulate(candidate.schedule, candidate.cut.trace, self.net, self.cores)
+        self.simulated += 1
+        if self.found is None or _better(candidate, result, *self.found):
+            self.found = candidate, result
+
+
+def _shifted(starts: tuple[int, ...], layers: int) -> Iterator[tuple[int, ...]]:
+    """The cut with one of its starts moved by a layer."""
+    for index in range(1, len(starts)):
+        ends = (*starts, layers)
+        for moved in (starts[index] - 1, starts[index] + 1):
+            if ends[index - 1] < moved < ends[index + 1]:
+                yield (*starts[:index], moved, *starts[index + 1 :])
+
+
+def _better(a: Candidate, a_result: Simulation, b: Candidate, b_result: Simulation) -> bool:
+    ratio = a_result.step_s / b_result.step_s if b_result.step_s else 1.0
+    if abs(ratio - 1) > TIE:
+        return ratio < 1
+    return a.effort < b.effort
+
+
+def _candidates(
+    nodes_of: NodesOf, batch_size: int, net: Net, cores: float, wish: Wish
+) -> Iterator[tuple[Cut, Schedule]]:
+    if isinstance(wish.schedule, Schedule):
+        yield _given(nodes_of, batch_size, net, cores, wish, wish.schedule)
+        return
+    named = (wish.schedule,) if wish.schedule else EXACT
+    made = lru_cache(maxsize=None)(build)
+    for count in _counts(batch_size, wish):
+        seen = set()
+        for starts, slots in _proposals(nodes_of, batch_size, count, net, cores, wish):
+            if (starts, slots) in seen or (wish.microbatches is None and max(slots) > count):
+                continue
+            seen.add((starts, slots))
+            cut = Cut(nodes_of, starts, batch_size, count)
+            for name in named:
+                if not (_suits if wish.schedule is None else _fits)(name, slots) and wish.slots is None:
+                    continue
+                yield cut, made(name, slots, count, ASYNC_STEPS if name == "async" else 1)
+
+
+def _given(
+    nodes_of: NodesOf, batch_size: int, net: Net, cores: float, wish: Wish, schedule: Schedule
+) -> tuple[Cut, Schedule]:
+    """A schedule of the user's own, with the cut that is given or an even one."""
+    validate(schedule)
+    count = schedule.microbatches
+    if wish.microbatches not in (None, count):
+        raise PlanError(f"the schedule has {count} micro-batches, but microbatches = {wish.microbatches}")
+    if wish.slots not in (None, schedule.slots):
+        raise PlanError(f"the schedule has slots {schedule.slots}, but slots = {wish.slots}")
+    costs = _node_costs(nodes_of, batch_size, count, net, 1 / min(1.0, cores), wish.loss_alone)
+    found = cut_evenly(costs, sum(schedule.slots), max(schedule.slots), wish.starts, schedule.slots)
+    if found is None:
+        stages = f"stages = {list(wish.starts)}" if wish.starts else f"{len(costs)} layers"
+        raise PlanError(f"the schedule has {schedule.stages} stages, which do not fit {stages}")
+    return Cut(nodes_of, found[0], batch_size, count), schedule
+
+
+def _fits(name: str, slots: tuple[int, ...]) -> bool:
+    """Whether a schedule can have these slots at all."""
+    return len(set(slots)) == 1 and (name != "sequential" or slots[0] == 1) or name not in ("sequential", "interleaved")
+
+
+def _suits(name: str, slots: tuple[int, ...]) -> bool:
+    """Whether a schedule is worth a try: where it would be the same as another it is not."""
+    if name == "sequential":
+        return slots == (1,)
+    if sum(slots) == 1 or not _fits(name, slots):
+        return False
+    if name == "interleaved":
+        return len(slots) > 2
+    return len(slots) > 1 or name == "1f1b"
+
+
+def _counts(batch_size: int, wish: Wish) -> Sequence[int]:
+    """Micro-batch counts to try."""
+    if wish.microbatches is not None:
+        return [wish.microbatches]
+    most = min(batch_size, 4 * wish.max_workers)
+    least = max(wish.slots) if wish.slots else 1
+    return [m for m in (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32) if least <= m <= most] or [least]
+
+
+def _proposals(
+    nodes_of: NodesOf, batch_size: int, count: int, net: Net, cores: float, wish: Wish
+) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """(starts, slots) worth a try."""
+    if wish.starts is not None and wish.slots is not None:
+        if len(wish.starts) != len(wish.slots):
+            raise PlanError(f"stages = {list(wish.starts)} and slots = {list(wish.slots)} differ in number")
+        check_shape(wish.slots, count)
+        yield wish.starts, wish.slots
+        return
+    stages = len(wish.starts or wish.slots or ())
+    if wish.schedule == "sequential":
+        yield wish.starts or (0,), (1,) * max(1, stages)
+        return
+    for workers in range(max(1, stages, sum(wish.slots or ())), wish.max_workers + 1):
+        for scarce in (1.0, max(1.0, workers / cores)):
+            costs = _node_costs(nodes_of, batch_size, count, net, scarce / min(1.0, cores), wish.loss_alone)
+            most = tuple(wish.slots) if wish.slots else None
+            for limit in (count, 1):
+                if (found := cut_evenly(costs, workers, limit, wish.starts, most)) is not None:
+                    yield found
+        if wish.starts is None and wish.slots is None and workers <= count:
+            yield (0,), (workers,)
+    if wish.starts is not None and stages > wish.max_workers:
+        yield wish.starts, (1,) * stages
+
+
+def _node_costs(
+    nodes_of: NodesOf, batch_size: int, count: int, net: Net, weight: float, loss_alone: bool
+) -> list[float]:
+    """Seconds of each layer in a step by itself, computing counted `weight` times. The ends join their neighbours."""
+    rows = math.ceil(batch_size / count)
+    costs = []
+    for node in nodes_of(rows):
+        seconds = 0.0
+        for direction, trace in node.traces.items():
+            sums = totals(trace)
+            one_s = weight * sums.compute_s + sums.sent_bytes / net.rate_bytes_per_s + sums.rounds * net.latency_s
+            seconds += one_s if direction == "U" else count * one_s
+        costs.append(seconds)
+    costs[1] += costs.pop(0)
+    if not loss_alone:
+        costs[-2] += costs.pop()
+    return costs
+
+
+def cut_evenly(
+    costs: Sequence[float],
+    workers: int,
+    most_slots: int,
+    starts: tuple[int, ...] | None = None,
+    slots: tuple[int, ...] | None = None,
+) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """(first layer, slots) of each stage, so that `workers` are all used and the largest cost / slots is smallest.
+
+    starts, slots: given ones. Equal ones have more stages rather than more slots. None if there is no way.
+    """
+    sums = [0.0]
+    for one in costs:
+        sums.append(sums[-1] + one)
+    layers = len(costs)
+
+    @lru_cache(maxsize=None)
+    def best(start: int, left: int, stage: int) -> tuple[float, int, tuple[tuple[int, int], ...]]:
+        """Largest cost, minus the stages, and the (first layer, slots) of the stages from layer `start` on."""
+        if starts is not None and stage < len(starts) and start != starts[stage]:
+            return math.inf, 0, ()
+        if start == layers:
+            complete = left == 0 and (slots is None or stage == len(slots))
+            return (0.0, 0, ()) if complete else (math.inf, 0, ())
+        if left < 1 or (slots is not None and stage >= len(slots)):
+            return math.inf, 0, ()
+        found: tuple[float, int, tuple[tuple[int, int], ...]] = (math.inf, 0, ())
+        if starts is None:
+            ends: Sequence[int] = range(start + 1, layers + 1)
+        else:
+            ends = [starts[stage + 1] if stage + 1 < len(starts) else layers]
+        for own in range(1, min(left, most_slots) + 1) if slots is None else [slots[stage]]:
+            for end in ends if own <= left else ():
+                rest = best(end, left - own, stage + 1)
+                largest = max((sums[end] - sums[start]) / own, rest[0])
+                found = min(found, (largest, rest[1] - 1, ((start, own), *rest[2])))
+        return found
+
+    largest, _, stages = best(0, workers, 0)
+    if math.isinf(largest) or not stages:
+        return None
+    return tuple(first for first, _ in stages), tuple(own for _, own in stages)
