@@ -226,9 +226,9 @@ def _training(job: Job, where: Where) -> None:
     rows, batch = training_rows(job), job.train.batch_size
     if batch > rows:
         raise where.error("train.batch_size", f"is {batch}, but there are only {rows} rows to train on")
-    if batch % job.pipeline.microbatches:
+    if job.pipeline.microbatches > batch:
         raise PlanError(
-            f"pipeline.microbatches is {job.pipeline.microbatches}, which does not divide train.batch_size, {batch}"
+            f"pipeline.microbatches is {job.pipeline.microbatches}, more than train.batch_size, {batch}: some would be empty"
         )
     spans = [part.test for part in job.data.rows] or [job.data.test]
     if job.evaluate.how != "none" and not any(spans):

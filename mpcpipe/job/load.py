@@ -160,6 +160,8 @@ def _entry(
     where: Where,
     paths: Mapping[str, Path],
 ) -> Any:
+    if value == "auto" and f.metadata["auto"] is not dataclasses.MISSING:
+        return f.metadata["auto"]
     if many is None:
         return _single(f, kind, value, full, where, paths)
     if not isinstance(value, list):

@@ -31,6 +31,7 @@ def key(
     below: float | None = None,
     choices: tuple[str, ...] = (),
     path: bool = False,
+    auto: Any = MISSING,
 ) -> Any:
     """A field of a job, with what is checked of it: low and high are allowed themselves, above and below are not."""
     metadata = {
@@ -42,6 +43,7 @@ def key(
         "below": below,
         "choices": choices,
         "path": path,
+        "auto": auto,
     }
     if isinstance(default, dict):
         return field(default_factory=default.copy, metadata=metadata)
@@ -216,10 +218,17 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Pipeline:
-    """[pipeline]"""
+    """[pipeline]: how the model is cut into stages that work at the same time. Exact schedules do not change the result."""
 
-    microbatches: int = key("pieces that a batch is worked on in", 1, low=1)
-    schedule: str = key("the order of work", "sequential", choices=("sequential",))
+    stages: tuple[int, ...] = key('the first layer of each stage, such as [0, 3, 6]; or "auto"', (0,), auto=())
+    slots: tuple[int, ...] = key("workers of each stage; none: one each", (), auto=())
+    microbatches: int = key('pieces that a batch is worked on in; or "auto"', 1, low=1, auto=0)
+    schedule: str = key(
+        "the order of work",
+        "sequential",
+        choices=("auto", "sequential", "gpipe", "1f1b", "interleaved", "zero-bubble", "async"),
+    )
+    file: str | None = key("a schedule of your own, in the text form of docs/pipeline.md", None, public=False, path=True)
 
 
 @dataclass(frozen=True, kw_only=True)

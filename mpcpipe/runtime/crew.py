@@ -17,13 +17,11 @@ from mpcpipe.runtime.worker import Shared, Task, Worker
 
 
 class Crew:
-    """The workers of `schedule`, worker i on `meshes[i]`. `abort` tells the other parties of a failure."""
+    """Worker i works on `meshes[i]`. `abort` tells the other parties of a failure."""
 
-    def __init__(
-        self, shared: Shared, schedule: Schedule, meshes: Sequence[Mesh], abort: Callable[[BaseException], None]
-    ) -> None:
-        self.shared, self.schedule = shared, schedule
-        self.workers = [Worker(shared, mesh, role) for mesh, role in zip(meshes, schedule.workers, strict=True)]
+    def __init__(self, shared: Shared, meshes: Sequence[Mesh], abort: Callable[[BaseException], None]) -> None:
+        self.shared = shared
+        self.workers = [Worker(shared, mesh, index) for index, mesh in enumerate(meshes)]
         self._abort = abort
 
     @property
@@ -31,8 +29,8 @@ class Crew:
         """The workers' meshes."""
         return [worker.mesh for worker in self.workers]
 
-    def run(self, tasks: Sequence[Task]) -> tuple[Measured, dict[int, float], list[Span]]:
-        """Carry out `tasks`, as many steps as the schedule has. What it took in all, the losses opened, by step, and
+    def run(self, schedule: Schedule, tasks: Sequence[Task]) -> tuple[Measured, dict[int, float], list[Span]]:
+        """Carry out `schedule`, whose steps are `tasks`. What it took in all, the losses opened, by step, and
         when
         which worker did what."""
         before = _counts(self.meshes)
@@ -40,7 +38,9 @@ class Crew:
         clock = max(mesh.clock for mesh in self.meshes)
         for mesh in self.meshes:
             mesh.clock = clock
-        self._all(tasks)
+        for stage in self.shared.stages:
+            stage.begin()
+        self._all(schedule, tasks)
         self.shared.handover.forget()
         spans = [span for worker in self.workers for span in worker.spans]
         losses = {step: loss for worker in self.workers for step, loss in worker.losses.items()}
@@ -63,21 +63,27 @@ class Crew:
             spans,
         )
 
-    def _all(self, tasks: Sequence[Task]) -> None:
+    def _all(self, schedule: Schedule, tasks: Sequence[Task]) -> None:
         if len(self.workers) == 1:
-            self.workers[0].run(self.schedule, tasks)
+            try:
+                self.workers[0].run(schedule, tasks)
+            except BaseException as error:
+                self._abort(error)
+                raise
             return
         failures: list[BaseException] = []
 
         def work(worker: Worker) -> None:
             try:
-                worker.run(self.schedule, tasks)
+                worker.run(schedule, tasks)
             except BaseException as error:
                 failures.append(error)
                 self.shared.handover.fail(error)
                 self._abort(error)
 
-        threads = [threading.Thread(target=work, args=(worker,), name=worker.role.name) for worker in self.workers]
+        threads = [
+            threading.Thread(target=work, args=(worker,), name=f"worker {worker.index}") for worker in self.workers
+        ]
         for thread in threads:
             thread.daemon = True
             thread.start()

@@ -33,6 +33,7 @@ from mpcpipe.runtime.events import Emit, to_file_descriptor
 from mpcpipe.runtime.feed import Feed
 from mpcpipe.runtime.launch import PartyOptions
 from mpcpipe.runtime.memory import keep_freed_memory
+from mpcpipe.runtime.pipeline import Arrangement, arrange
 from mpcpipe.runtime.trainer import Trainer
 
 
@@ -46,11 +47,17 @@ def run_party(job: Job, options: PartyOptions, emit: Emit) -> dict[str, Any]:
         listener = socket.socket(fileno=options.listener_fd)
         prepare(listener)
     module, chain = build_chain(job)
+    arrangement = arrange(job, chain.layers)
     network = connect(
         options.party,
         options.addresses,
-        workers=1,
-        agreement={"mpcpipe.version": mpcpipe.__version__, **agreement(job), **digests(job, module)},
+        workers=len(arrangement.schedule.workers),
+        agreement={
+            "mpcpipe.version": mpcpipe.__version__,
+            **agreement(job),
+            **digests(job, module),
+            **arrangement.agreement(),
+        },
         names=job.parties.names,
         deadline_s=job.run.connect_s,
         message_deadline_s=job.run.deadline_s,
@@ -58,7 +65,7 @@ def run_party(job: Job, options: PartyOptions, emit: Emit) -> dict[str, Any]:
         listener=listener,
     )
     with network:
-        report = _trainer(job, options, network, module, chain, emit).run()
+        report = _trainer(job, options, network, module, chain, arrangement, emit).run()
     report["versions"] = versions()
     report["kernels"] = native.status()
     report["link"] = "TCP, plaintext (loopback)" if not job.parties.insecure_plaintext else "TCP, PLAINTEXT"
@@ -66,7 +73,13 @@ def run_party(job: Job, options: PartyOptions, emit: Emit) -> dict[str, Any]:
 
 
 def _trainer(
-    job: Job, options: PartyOptions, network: Network, module: torch.nn.Module, chain: Chain, emit: Emit
+    job: Job,
+    options: PartyOptions,
+    network: Network,
+    module: torch.nn.Module,
+    chain: Chain,
+    arrangement: Arrangement,
+    emit: Emit,
 ) -> Trainer:
     kind = protocol_named(job.protocol.name)
     ring = Ring(job.protocol.ring_bits)
@@ -91,7 +104,8 @@ def _trainer(
     return Trainer(
         job=job,
         protocol=protocol,
-        mesh=network.mesh(0),
+        meshes=[network.mesh(worker) for worker in range(network.workers)],
+        arrangement=arrangement,
         module=module,
         chain=chain,
         owner=owner,

@@ -53,6 +53,7 @@ class Stage:
         self.layers = list(layers)
         self.first, self.keep = first, keep
         self.updates = 0
+        self._base = 0
         self.optimizers = {leaf.name: make_optimizer() for leaf in walk(self.layers) if leaf.parameters}
         self._former: dict[int, list[Layer]] = {}
         self._in_flight: dict[At, InFlight] = {}
@@ -65,13 +66,19 @@ class Stage:
             x, _ = await layer.forward(p.at(f"{scope}/{layer.name}/F"), x, False)
         return x
 
-    def _version(self, updates: int | None) -> list[Layer]:
-        if updates is None or updates == self.updates:
+    def begin(self) -> None:
+        """A schedule begins: from now on versions count from here."""
+        self._base = self.updates
+        self._former.clear()
+
+    def _version(self, version: int | None) -> list[Layer]:
+        if version is None or self._base + version == self.updates:
             return self.layers
-        return self._former[updates]
+        return self._former[self._base + version]
 
     async def forward(self, p: Protocol, at: At, x: Fixed, version: int | None = None) -> Fixed:
-        """The result of the stage for one micro-batch, in training mode, with the weights after `version` updates."""
+        """The result of the stage for one micro-batch, in training mode, with the weights after `version` updates
+        since `begin`."""
         kept = InFlight(self._version(version))
         for layer in kept.layers:
             x, saved = await layer.forward(p.at(f"{at.step}/{layer.name}/{at.microbatch}/F"), x, True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from mpcpipe.job.schema import Job
 from mpcpipe.link.base import Mesh
 from mpcpipe.nn.chain import Chain, state_dict
 from mpcpipe.nn.loss import count_correct
-from mpcpipe.plan.schedule import build
 from mpcpipe.protocol.base import Protocol
 from mpcpipe.protocol.rounds import gather, run
 from mpcpipe.ring import native
@@ -31,6 +30,7 @@ from mpcpipe.runtime.feed import Feed
 from mpcpipe.runtime.memory import peak_rss_bytes
 from mpcpipe.runtime.model import reveal_model, save_model, save_shares, secrets, start_weights
 from mpcpipe.runtime.openings import MODEL_DIGEST, RIGHT_ANSWERS, evaluated_after
+from mpcpipe.runtime.pipeline import Arrangement
 from mpcpipe.runtime.recipe import loss_of, optimizer_of, schedule_of
 from mpcpipe.runtime.record import Measured, StepLog
 from mpcpipe.runtime.stage import Stage
@@ -43,7 +43,8 @@ class Trainer:
 
     job: Job
     protocol: Protocol
-    mesh: Mesh
+    meshes: Sequence[Mesh]
+    arrangement: Arrangement
     module: torch.nn.Module
     chain: Chain
     owner: Owner
@@ -54,6 +55,11 @@ class Trainer:
     abort: Callable[[BaseException], None]
     run_folder: Path | None = None
     model_digest: bool = False
+
+    @property
+    def mesh(self) -> Mesh:
+        """What is not a step (sharing all rows, evaluations, the model) goes over the first worker's links."""
+        return self.meshes[0]
 
     def run(self) -> dict[str, Any]:
         """Train, evaluate, hand over the model. Returns the party's report."""
@@ -72,10 +78,10 @@ class Trainer:
         for epoch in range(1, epochs + 1):
             indices = list(self.batches.index(epoch - 1))[: steps - step]
             tasks = [self._task(step + 1 + i, rows, rate(step + i)) for i, rows in enumerate(indices)]
-            for first in range(0, len(tasks), crew.schedule.steps):
-                part = tasks[first : first + crew.schedule.steps]
+            for first in range(0, len(tasks), self.arrangement.without_flush):
+                part = tasks[first : first + self.arrangement.without_flush]
                 began = time.perf_counter()
-                measured, losses_by_step, _ = crew.run(part)
+                measured, losses_by_step, _ = crew.run(self.arrangement.schedule_of(len(part)), part)
                 log.add(time.perf_counter() - began, measured)
                 step += len(part)
                 losses += losses_by_step.values()
@@ -93,15 +99,17 @@ class Trainer:
         return self._report(log, losses, right_of, measured_by_party, digest)
 
     def _crew(self) -> Crew:
-        job = self.job
-        schedule = build(job.pipeline.schedule, [1], job.pipeline.microbatches)
-        stage = Stage(self.chain.layers, lambda: optimizer_of(job.train), first=True)
+        job, keep = self.job, self.arrangement.schedule_of(self.arrangement.without_flush).staleness
+        stages = [
+            Stage(layers, lambda: optimizer_of(job.train), first=index == 0, keep=keep)
+            for index, layers in enumerate(self.arrangement.cut(self.chain.layers))
+        ]
         loss = loss_of(job.train, job.protocol.fraction_bits)
-        return Crew(Shared(self.protocol, [stage], self.train, loss), schedule, [self.mesh], self.abort)
+        return Crew(Shared(self.protocol, stages, self.train, loss), self.meshes, self.abort)
 
     def _task(self, step: int, rows: torch.Tensor, rate: float) -> Task:
         reveal = self.job.reveal.loss_every
-        pieces = rows.tensor_split(self.job.pipeline.microbatches)
+        pieces = rows.tensor_split(self.arrangement.schedule.microbatches)
         return Task(step, pieces, rate, reveal > 0 and step % reveal == 0)
 
     def _tell(self, step: int, epoch: int, log: StepLog, losses: dict[int, float]) -> None:
@@ -193,8 +201,10 @@ class Trainer:
             "peak_rss_bytes": [round(b) for b in record.column(measured, "peak_rss_bytes")],
             "reveals": [{"why": o.why, "to": o.to, "shape": list(o.shape)} for o in self.protocol.openings],
             "protocol": self.protocol.name,
-            "schedule": self.job.pipeline.schedule,
-            "microbatches": self.job.pipeline.microbatches,
+            "schedule": self.arrangement.schedule.name,
+            "stages": list(self.arrangement.firsts),
+            "slots": list(self.arrangement.schedule.slots),
+            "microbatches": self.arrangement.schedule.microbatches,
         }
         if digest is not None:
             report["model_sha256"] = digest

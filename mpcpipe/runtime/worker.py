@@ -22,7 +22,6 @@ from mpcpipe.link.base import Mesh
 from mpcpipe.nn.fixed import Fixed
 from mpcpipe.nn.loss import Loss
 from mpcpipe.plan.actions import Action, Done, Schedule, leaves, needs
-from mpcpipe.plan.actions import Worker as Role
 from mpcpipe.protocol.base import Protocol
 from mpcpipe.protocol.rounds import Operation, gather, run
 from mpcpipe.runtime.feed import Feed
@@ -61,21 +60,22 @@ class Shared:
 class Worker:
     """One worker of one party."""
 
-    def __init__(self, shared: Shared, mesh: Mesh, role: Role) -> None:
-        self.shared, self.mesh, self.role = shared, mesh, role
+    def __init__(self, shared: Shared, mesh: Mesh, index: int) -> None:
+        self.shared, self.mesh, self.index = shared, mesh, index
         self.p = shared.protocol
         self.last = len(shared.stages) - 1
         self.spans: list[Span] = []
         self.losses: dict[int, float] = {}
-        self._updates: dict[int, int] = dict.fromkeys(role.stages, 0)
+        self._updates: dict[int, int] = {}
         self._loss_shares: dict[int, list[torch.Tensor]] = {}
         self._loss_bits = 0
 
     def run(self, schedule: Schedule, tasks: Sequence[Task]) -> None:
         """Carry out this worker's actions of `schedule`, whose steps are `tasks`."""
+        role = schedule.workers[self.index]
         self.spans, self.losses = [], {}
-        self._updates = dict.fromkeys(self.role.stages, 0)
-        for is_update, group in groupby(self.role.actions, lambda action: action.kind == "U"):
+        self._updates = dict.fromkeys(role.stages, 0)
+        for is_update, group in groupby(role.actions, lambda action: action.kind == "U"):
             if is_update:
                 self._carry_out(schedule, list(group), tasks)
             else:
@@ -108,7 +108,7 @@ class Worker:
         self.shared.handover.finish(done, self.mesh.clock)
         self.spans.append(
             Span(
-                self.role.name,
+                schedule.workers[self.index].name,
                 " ".join(map(str, actions)),
                 began,
                 time.perf_counter(),

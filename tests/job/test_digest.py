@@ -15,7 +15,7 @@ from tests.job.jobs import ROWS, TEXT, written
 
 PRIVATE = {
     *("parties.hosts", "parties.keys"),
-    *("run.output", "run.connect_s", "run.deadline_s", "run.threads"),
+    *("run.output", "run.connect_s", "run.deadline_s", "run.threads", "pipeline.file"),
     *(f"data.{what}.{name}" for what in ("features", "labels") for name in (
         "source", "path", "array", "columns", "column", "delimiter", "seed", "args",
     )),

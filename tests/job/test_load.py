@@ -210,7 +210,7 @@ RANGES = [
     ("train = [0, 96]", "train = [96, 0]", "line 14: data.train: is [96, 0]; it must be [first, one past the last]"),
     ("test = [96, 128]", "test = [90, 128]", "line 15: data.test: overlaps with train"),
     ("batch_size = 32", "batch_size = 97", "line 27: train.batch_size: is 97, but there are only 96 rows to train on"),
-    ("batch_size = 32", "batch_size = 32\n[pipeline]\nschedule = 'gpipe'", "pipeline.schedule: is 'gpipe'"),
+    ("batch_size = 32", "batch_size = 32\n[pipeline]\nschedule = 'gpip'", "pipeline.schedule: is 'gpip'"),
     ("batch_size = 32", "batch_size = 32\n[run]\ndeadline_s = 0", "run.deadline_s: is 0.0; it must be more than 0"),
 ]
 
@@ -283,9 +283,14 @@ def test_rows_that_do_not_fit(tmp_path: Path, old: str, new: str, message: str) 
     assert message in refused(tmp_path, old, new, text=ROWS)
 
 
-def test_microbatches_that_do_not_divide_the_batch(tmp_path: Path) -> None:
-    with pytest.raises(PlanError, match=r"pipeline\.microbatches is 5, which does not divide train\.batch_size, 32"):
-        written(tmp_path, TEXT, "pipeline.microbatches=5")
+def test_more_microbatches_than_rows(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match=r"pipeline\.microbatches is 33, more than train\.batch_size, 32"):
+        written(tmp_path, TEXT, "pipeline.microbatches=33")
+
+
+def test_the_planner_may_choose(tmp_path: Path) -> None:
+    pipeline = written(tmp_path, TEXT, "pipeline.microbatches=auto", "pipeline.stages=auto").pipeline
+    assert (pipeline.stages, pipeline.microbatches) == ((), 0)
 
 
 def test_who_does_not_own_the_data_need_not_say_where_it_is(tmp_path: Path) -> None:

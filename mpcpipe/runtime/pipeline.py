@@ -1,0 +1,101 @@
+"""From a job's [pipeline] to what runs: which layers are in which stage, and the schedule of the workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mpcpipe.errors import PlanError
+from mpcpipe.job.check import training_rows
+from mpcpipe.job.schema import Job
+from mpcpipe.nn.layers import BatchNorm, Layer, walk
+from mpcpipe.plan.actions import Schedule, dumps, loads
+from mpcpipe.plan.check import validate
+from mpcpipe.plan.schedule import build
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """firsts: the first layer of each stage; schedule: what each worker does in one step.
+
+    without_flush: how many steps may run through before everybody waits for everybody; 1 in exact schedules.
+    """
+
+    firsts: tuple[int, ...]
+    schedule: Schedule
+    without_flush: int = 1
+
+    def cut(self, layers: Sequence[Layer]) -> list[Sequence[Layer]]:
+        """The layers of each stage."""
+        ends = [*self.firsts[1:], len(layers)]
+        return [layers[first:end] for first, end in zip(self.firsts, ends, strict=True)]
+
+    def schedule_of(self, steps: int) -> Schedule:
+        """The schedule for so many steps at once."""
+        one = self.schedule
+        return one if steps == one.steps else build(one.name, one.slots, one.microbatches, steps)
+
+    def agreement(self) -> dict[str, str]:
+        """What the parties must agree on."""
+        return {"pipeline.arrangement": f"stages {list(self.firsts)}, {dumps(self.schedule)}"}
+
+
+def arrange(job: Job, layers: Sequence[Layer]) -> Arrangement:
+    """The arrangement that the job asks for.
+
+    Errors: PlanError for stages that do not exist, slots that do not fit, a schedule file that is not right.
+    """
+    pipeline = job.pipeline
+    firsts = check_stages(pipeline.stages, layers)
+    slots = pipeline.slots or (1,) * len(firsts)
+    if len(slots) != len(firsts):
+        raise PlanError(f"pipeline.slots has {len(slots)} numbers; pipeline.stages makes {len(firsts)} stages")
+    if pipeline.file is not None:
+        schedule = _from_file(Path(pipeline.file), len(firsts), pipeline.microbatches)
+    else:
+        schedule = build(pipeline.schedule, slots, pipeline.microbatches)
+        validate(schedule)
+    _check_order(firsts, schedule, layers)
+    return Arrangement(firsts, schedule, training_rows(job) // job.train.batch_size if schedule.name == "async" else 1)
+
+
+def check_stages(firsts: Sequence[int], layers: Sequence[Layer]) -> tuple[int, ...]:
+    """The first layers of the stages, if they are in order and exist."""
+    for index, first in enumerate(firsts):
+        if index == 0 and first != 0:
+            raise PlanError(f"pipeline.stages begins with layer {first}; the first stage begins with layer 0")
+        if index and first <= firsts[index - 1]:
+            raise PlanError(f"pipeline.stages {list(firsts)}: {first} does not come after {firsts[index - 1]}")
+        if first >= len(layers):
+            names = f"0 ({layers[0].name}) to {len(layers) - 1} ({layers[-1].name})"
+            raise PlanError(f"pipeline.stages {list(firsts)}: there is no layer {first}; layers are {names}")
+    return tuple(firsts)
+
+
+def _from_file(path: Path, stages: int, microbatches: int) -> Schedule:
+    try:
+        schedule = loads(path.read_text())
+    except OSError as error:
+        raise PlanError(f"pipeline.file: {path} cannot be read: {error.strerror}") from error
+    except PlanError as error:
+        raise PlanError(f"pipeline.file: {path}: {error}") from error
+    validate(schedule)
+    if (schedule.stages, schedule.microbatches) != (stages, microbatches):
+        raise PlanError(
+            f"pipeline.file: {path} is for {schedule.stages} stages and {schedule.microbatches} micro-batches; "
+            f"the job has {stages} and {microbatches}"
+        )
+    return schedule
+
+
+def _check_order(firsts: Sequence[int], schedule: Schedule, layers: Sequence[Layer]) -> None:
+    """Running statistics depend on the order of micro-batches, which several slots do not keep."""
+    ends = [*firsts[1:], len(layers)]
+    for stage, (first, end) in enumerate(zip(firsts, ends, strict=True)):
+        normalizing = [leaf.name for leaf in walk(layers[first:end]) if isinstance(leaf, BatchNorm)]
+        if normalizing and schedule.slots[stage] > 1:
+            raise PlanError(
+                f"stage {stage} has {schedule.slots[stage]} slots, but {normalizing[0]} keeps running statistics, "
+                "which depend on the order of the micro-batches; give that stage one slot"
+            )

@@ -1,0 +1,93 @@
+"""The key test: pipelined equals sequential, bit for bit, at every party, for every schedule, cut and slots."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from mpcpipe.errors import PlanError
+from mpcpipe.nn.fixed import Fixed
+from mpcpipe.plan.schedule import SCHEDULES, build
+from mpcpipe.protocol.base import Protocol
+from tests.runtime.crews import CLASSES, Rows, train
+
+SHAPE = (1, 6, 6)
+LAYERS = 9
+
+
+def small_net() -> nn.Module:
+    return nn.Sequential(
+        *(nn.Conv2d(1, 3, 3, padding=1), nn.ReLU(), nn.AvgPool2d(2)),
+        *(nn.Conv2d(3, 4, 2), nn.ReLU(), nn.Flatten()),
+        *(nn.Linear(16, 6), nn.ReLU(), nn.Linear(6, CLASSES)),
+    )
+
+
+@cache
+def sequential(microbatches: int) -> list[dict[str, torch.Tensor]]:
+    return train(small_net, SHAPE, [0], build("sequential", [1], microbatches))
+
+
+def assert_equal(got: list[dict[str, torch.Tensor]], wanted: list[dict[str, torch.Tensor]]) -> None:
+    for party, (a, b) in enumerate(zip(got, wanted, strict=True)):
+        assert a.keys() == b.keys()
+        for name in b:
+            assert torch.equal(a[name], b[name]), f"{name} differs at party {party}"
+
+
+EXACT = [name for name in SCHEDULES if name != "async"]
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_every_exact_schedule_gives_the_sequential_bits(name: str) -> None:
+    firsts = [0, 3, 6] if name != "interleaved" else [0, 2, 3, 6]
+    slots = [1] * len(firsts)
+    assert_equal(train(small_net, SHAPE, firsts, build(name, slots, 4)), sequential(4))
+
+
+@pytest.mark.parametrize("slots", [[2, 1, 1], [1, 2, 3], [2, 2, 2]])
+@pytest.mark.parametrize("name", ["gpipe", "1f1b", "zero-bubble"])
+def test_slots_do_not_change_the_bits(name: str, slots: list[int]) -> None:
+    assert_equal(train(small_net, SHAPE, [0, 3, 6], build(name, slots, 4)), sequential(4))
+
+
+@settings(max_examples=6, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_any_cut_any_slots_any_microbatches(data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(["gpipe", "1f1b", "zero-bubble"]))
+    inner = data.draw(st.sets(st.integers(1, LAYERS - 1), max_size=4))
+    firsts = [0, *sorted(inner)]
+    microbatches = data.draw(st.integers(1, 5))
+    slots = [data.draw(st.integers(1, min(2, microbatches))) for _ in firsts]
+    assert_equal(train(small_net, SHAPE, firsts, build(name, slots, microbatches)), sequential(microbatches))
+
+
+def test_async_is_what_its_versions_say_and_not_sequential() -> None:
+    """Deterministic (twice the same bits), and stale: not the sequential bits."""
+    schedule = build("async", [1, 1, 1], 2, 3)
+    once, again = (train(small_net, SHAPE, [0, 3, 6], schedule) for _ in range(2))
+    assert_equal(once, again)
+    assert not torch.equal(once[0]["0.weight"], sequential(2)[0]["0.weight"])
+    one_stage = train(small_net, SHAPE, [0], build("async", [1], 2, 3))
+    assert_equal(one_stage, sequential(2))
+
+
+class Breaks(Rows):
+    """Party 1 finds, in its second step, that something is wrong."""
+
+    async def features(self, p: Protocol, rows: torch.Tensor) -> Fixed:
+        if self.party == 1 and int(rows[0]) >= 10:
+            raise PlanError("planted")
+        return await super().features(p, rows)
+
+
+@pytest.mark.parametrize("firsts", [[0, 3, 6], [0]])
+def test_a_worker_that_fails_ends_all_with_its_cause(firsts: list[int]) -> None:
+    slots = [1] * len(firsts)
+    with pytest.raises(PlanError, match="planted"):
+        train(small_net, SHAPE, firsts, build("1f1b", slots, 2), feed=Breaks)
