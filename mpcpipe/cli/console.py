@@ -1,4 +1,6 @@
-"""The only file that draws: a live line and tables for a person at a terminal, plain lines otherwise, JSON for machines."""
+"""The only file that draws: a live line and tables for a person at a terminal, plain lines otherwise, JSON for
+machines.
+"""
 
 from __future__ import annotations
 

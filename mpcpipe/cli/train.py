@@ -27,8 +27,18 @@ FIRST_PORT = 17300
 @click.option("--steps", type=click.IntRange(1), help="Stop after so many steps.")
 @click.option("--party", metavar="I", help="Be only this party (number or name); the others are started elsewhere.")
 @click.option("--hosts", metavar="H0,H1,...", help="Where each party listens: HOST or HOST:PORT, in the job's order.")
-@click.option("--insecure-plaintext", is_flag=True, help="Let shares travel unencrypted between machines (trusted networks).")
-@click.option("--model-digest", is_flag=True, help="Open the trained model to all parties and print its digest (to compare runs).")
+@click.option(
+    "--insecure-plaintext", is_flag=True, help="Let shares travel unencrypted between machines (trusted networks)."
+)
+@click.option(
+    "--model-digest", is_flag=True, help="Open the trained model to all parties and print its digest (to compare runs)."
+)
+@click.option(
+    "--insecure-keys",
+    type=click.IntRange(0),
+    metavar="SEED",
+    help="PROTECTS NOTHING: masks from this number, so that two runs can be compared bit for bit.",
+)
 def train(
     job: str,
     overrides: tuple[str, ...],
@@ -39,11 +49,12 @@ def train(
     hosts: str | None,
     insecure_plaintext: bool,
     model_digest: bool,
+    insecure_keys: int | None,
 ) -> None:
     """Train the model that the job file JOB describes.
 
-    Without --party, every party runs on this machine. With it, this process is one party, and meets the others at --hosts
-    or at the job's parties.hosts.
+    Without --party, every party runs on this machine. With it, this process is one party, and meets the others at
+    --hosts or at the job's parties.hosts.
     """
     changes = list(all_overrides(overrides, protocol))
     if steps is not None:
@@ -52,7 +63,15 @@ def train(
         changes.append("parties.insecure_plaintext=true")
     described = load(job, changes)
     folder = _run_folder(described)
-    options = PartyOptions(job=job, overrides=tuple(changes), run_folder=str(folder), model_digest=model_digest)
+    if insecure_keys is not None:
+        console.note("INSECURE: --insecure-keys makes all masks guessable; use it only on data that anybody may see")
+    options = PartyOptions(
+        job=job,
+        overrides=tuple(changes),
+        run_folder=str(folder),
+        model_digest=model_digest,
+        insecure_keys=insecure_keys,
+    )
     if party is None and hosts is None and not described.parties.hosts:
         result = _all_here(described, options, folder)
     else:
@@ -129,7 +148,11 @@ def _one_party(job: Job, options: PartyOptions, party: str | None, hosts: str | 
 
     number = _party_number(job, party)
     addresses = _addresses(job, hosts)
-    _banner(job, f"this is {job.parties.names[number]}; all parties: {', '.join(f'{h}:{p}' for h, p in addresses)}", Path(options.run_folder or "."))
+    _banner(
+        job,
+        f"this is {job.parties.names[number]}; all parties: {', '.join(f'{h}:{p}' for h, p in addresses)}",
+        Path(options.run_folder or "."),
+    )
     stop_on_signals()
     drawn = _Drawn(job, number)
     try:

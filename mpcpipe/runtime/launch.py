@@ -46,6 +46,7 @@ class PartyOptions:
     run_folder: str | None = None
     local_parties: int = 1
     model_digest: bool = False
+    insecure_keys: int | None = None
 
     def pack(self) -> str:
         """As one command line argument."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import socket
@@ -21,16 +22,18 @@ from mpcpipe.job.model import build_chain, digests
 from mpcpipe.job.schema import Job
 from mpcpipe.link.mesh import connect
 from mpcpipe.link.network import Network
+from mpcpipe.link.secure import link_description
 from mpcpipe.link.tcp import prepare
 from mpcpipe.nn.chain import Chain
 from mpcpipe.nn.layers import walk
 from mpcpipe.protocol.registry import protocol_named
-from mpcpipe.random.tape import PrgTape
+from mpcpipe.random.tape import Holders, PrgTape
 from mpcpipe.ring import native
 from mpcpipe.ring.fixed import FixedPoint
 from mpcpipe.ring.ring import Ring
 from mpcpipe.runtime.events import Emit, to_file_descriptor
 from mpcpipe.runtime.feed import Feed
+from mpcpipe.runtime.identity import identity_of
 from mpcpipe.runtime.launch import PartyOptions
 from mpcpipe.runtime.memory import keep_freed_memory
 from mpcpipe.runtime.pipeline import Arrangement, arrange
@@ -48,6 +51,7 @@ def run_party(job: Job, options: PartyOptions, emit: Emit) -> dict[str, Any]:
         prepare(listener)
     module, chain = build_chain(job)
     arrangement = arrange(job, chain.layers)
+    identity, pins = identity_of(job, options.party)
     network = connect(
         options.party,
         options.addresses,
@@ -63,12 +67,15 @@ def run_party(job: Job, options: PartyOptions, emit: Emit) -> dict[str, Any]:
         message_deadline_s=job.run.deadline_s,
         insecure_plaintext=job.parties.insecure_plaintext,
         listener=listener,
+        identity=identity,
+        pins=pins,
     )
     with network:
         report = _trainer(job, options, network, module, chain, arrangement, emit).run()
     report["versions"] = versions()
     report["kernels"] = native.status()
-    report["link"] = "TCP, plaintext (loopback)" if not job.parties.insecure_plaintext else "TCP, PLAINTEXT"
+    hosts = [host for host, _ in options.addresses]
+    report["link"] = f"TCP, {link_description(hosts, bool(pins))}"
     return report
 
 
@@ -88,7 +95,7 @@ def _trainer(
     protocol = kind(
         party=options.party,
         ring=ring,
-        tape=PrgTape(network.keys),
+        tape=PrgTape(network.keys if options.insecure_keys is None else _insecure_keys(network, options.insecure_keys)),
         compare_bits=job.protocol.compare_bits,
         parties=network.parties,
     )
@@ -117,6 +124,11 @@ def _trainer(
         run_folder=Path(options.run_folder) if options.run_folder else None,
         model_digest=options.model_digest,
     )
+
+
+def _insecure_keys(network: Network, seed: int) -> dict[Holders, bytes]:
+    """Keys that anybody can work out: for comparing runs bit for bit, on data that nobody minds losing."""
+    return {holders: hashlib.sha256(f"insecure {seed} {holders}".encode()).digest() for holders in network.keys}
 
 
 def versions() -> dict[str, str]:
