@@ -13,9 +13,9 @@ from mpcpipe.plan.trace import Recorded, Segment, Timed, TimedTrace, Trace, Work
 class Machine:
     """Rates of one worker, and what a round costs it.
 
-    macs_per_s: multiply-adds of 64-bit ring elements. touched_bytes_per_s: bytes that element-by-element operations read
-    and write. drawn_bytes_per_s: bytes of pseudo-random streams. call_s: what an operation costs besides. round_s and
-    wire_bytes_per_s: computing time of a round, and of the bytes that a party sends and receives in it (half of both).
+    macs_per_s: multiply-adds of 64-bit ring elements. touched_bytes_per_s: bytes that element-by-element operations
+    read and write. drawn_bytes_per_s: bytes of pseudo-random streams. call_s: what an operation costs besides. round_s
+    and wire_bytes_per_s: computing time of a round, and of what a party sends and receives in it (half of both).
     cores: how many workers compute at full speed. estimated: the figures were not measured.
     """
 
@@ -64,8 +64,8 @@ def nodes(layers: tuple[Recorded, ...], machine: Machine) -> tuple[Node, ...]:
     return tuple(Node(r.name, {d: machine.trace(trace) for d, trace in r.traces.items()}) for r in layers)
 
 
-# Exact 64-bit products take six (float64) or more (integers in 8 or 16 bits) products of narrower ones, so a device's
-# figure here is its float64 rate (two operations a multiply-add) over six, at half of the peak; memory at 60 % of its peak.
+# Exact 64-bit products take six products of float64 numbers, so a device's figure here is its float64 rate (two
+# operations a multiply-add) over six, at half of the peak; memory at 60 % of its peak.
 def _device(name: str, float64_flops: float, memory_bytes_per_s: float) -> Machine:
     reached = 0.6 * memory_bytes_per_s
     return Machine(name, float64_flops / 2 / 6 / 2, reached, reached / 3, 8e-6, 40e-6, 20e9, 1.0, True)

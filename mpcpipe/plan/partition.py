@@ -1,7 +1,7 @@
 """Where to cut, how many workers for each stage, how many micro-batches, which schedule: the smallest simulated step.
 
 Dynamic programming proposes cuts and slots, such that the busiest worker has as little to do as possible; a bound that
-no schedule can beat sorts the proposals; the simulator decides, and stops where the bounds say that nothing better comes.
+no schedule can beat sorts the proposals; the simulator decides, and stops where no bound promises a better one.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 from mpcpipe.errors import PlanError
 from mpcpipe.plan.actions import Schedule
@@ -43,6 +43,9 @@ class Wish:
     max_workers: int = 6
     max_simulations: int = 200
     loss_alone: bool = False
+
+
+ANYTHING = Wish()
 
 
 @dataclass(frozen=True)
@@ -81,14 +84,14 @@ class Choice:
         )
 
 
-def choose(nodes_of: NodesOf, layers: int, batch_size: int, net: Net, cores: float, wish: Wish = Wish()) -> Choice:  # noqa: B008
+def choose(nodes_of: NodesOf, layers: int, batch_size: int, net: Net, cores: float, wish: Wish = ANYTHING) -> Choice:
     """The candidate with the smallest simulated step. `cores`: this party's share of its machine.
 
     What cannot be had (stages that do not exist, more slots than micro-batches) is a PlanError.
     """
     if wish.starts is not None:
         check_stages(wish.starts, layers, wish.loss_alone)
-    cached = lru_cache(maxsize=None)(nodes_of)
+    cached = cache(nodes_of)
     whole = Cut(cached, (0,), batch_size, 1)
     sequential_s = simulate(build("sequential", (1,), 1), whole.trace, net, cores).step_s
     found = [
@@ -163,7 +166,7 @@ def _candidates(
         yield _given(nodes_of, batch_size, net, cores, wish, wish.schedule)
         return
     named = (wish.schedule,) if wish.schedule else EXACT
-    made = lru_cache(maxsize=None)(build)
+    made = cache(build)
     for count in _counts(batch_size, wish):
         seen = set()
         for starts, slots in _proposals(nodes_of, batch_size, count, net, cores, wish):
@@ -172,7 +175,9 @@ def _candidates(
             seen.add((starts, slots))
             cut = Cut(nodes_of, starts, batch_size, count)
             for name in named:
-                if not (_suits if wish.schedule is None else _fits)(name, slots) and wish.slots is None:
+                # a schedule that cannot have the slots that were asked for says so itself
+                wanted = _suits(name, slots) if wish.schedule is None else _fits(name, slots) or wish.slots is not None
+                if not wanted:
                     continue
                 yield cut, made(name, slots, count, ASYNC_STEPS if name == "async" else 1)
 
@@ -197,7 +202,9 @@ def _given(
 
 def _fits(name: str, slots: tuple[int, ...]) -> bool:
     """Whether a schedule can have these slots at all."""
-    return len(set(slots)) == 1 and (name != "sequential" or slots[0] == 1) or name not in ("sequential", "interleaved")
+    if name == "sequential":
+        return set(slots) == {1}
+    return name != "interleaved" or len(set(slots)) == 1
 
 
 def _suits(name: str, slots: tuple[int, ...]) -> bool:
@@ -234,7 +241,8 @@ def _proposals(
     if wish.schedule == "sequential":
         yield wish.starts or (0,), (1,) * max(1, stages)
         return
-    for workers in range(max(1, stages, sum(wish.slots or ())), wish.max_workers + 1):
+    least = max(1, stages, sum(wish.slots or ()))
+    for workers in [least] if wish.slots else range(least, max(least, wish.max_workers) + 1):
         for scarce in (1.0, max(1.0, workers / cores)):
             costs = _node_costs(nodes_of, batch_size, count, net, scarce / min(1.0, cores), wish.loss_alone)
             most = tuple(wish.slots) if wish.slots else None
@@ -243,8 +251,6 @@ def _proposals(
                     yield found
         if wish.starts is None and wish.slots is None and workers <= count:
             yield (0,), (workers,)
-    if wish.starts is not None and stages > wish.max_workers:
-        yield wish.starts, (1,) * stages
 
 
 def _node_costs(
@@ -282,7 +288,7 @@ def cut_evenly(
         sums.append(sums[-1] + one)
     layers = len(costs)
 
-    @lru_cache(maxsize=None)
+    @cache
     def best(start: int, left: int, stage: int) -> tuple[float, int, tuple[tuple[int, int], ...]]:
         """Largest cost, minus the stages, and the (first layer, slots) of the stages from layer `start` on."""
         if starts is not None and stage < len(starts) and start != starts[stage]:

@@ -76,8 +76,8 @@ class Plan:
         """A plan that was made for another job is a PlanError."""
         if digest != self.job:
             raise PlanError(
-                f"a plan made for another job: it is for {self.job[:16]}, and this job is {digest[:16]}; the model, the "
-                f"batch size or another key that all parties agree on has changed; make the plan again"
+                f"a plan made for another job: it is for {self.job[:16]}, and this job is {digest[:16]}; the model, "
+                f"the batch size or another key that all parties agree on has changed; make the plan again"
             )
 
     def to_json(self) -> str:

@@ -6,6 +6,7 @@ features │ layer 0  layer 1 │ layer 2 ... │ layer n-1  loss
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -27,7 +28,7 @@ def check_stages(stages: Sequence[int], layers: int, loss_alone: bool = False) -
     shown = f"stages = {list(stages)}"
     if not stages or stages[0] != 0:
         raise PlanError(f"{shown}: the first stage begins with layer 0; write the first layer of each stage")
-    for before, after in zip(stages, stages[1:], strict=False):
+    for before, after in itertools.pairwise(stages):
         if after <= before:
             raise PlanError(f"{shown}: {after} comes after {before}, but first layers must rise")
     last = layers if loss_alone else layers - 1
