@@ -27,7 +27,6 @@ class Sharing(Roles, ABC):
         label = self.label("share")
         numel = torch.Size(shape).numel()
         role = (self.party - owner) % 3
-        none = torch.zeros(numel, dtype=self.ring.dtype)
         if role == 0:
             if value is None or tuple(value.shape) != tuple(shape):
                 raise ValueError(f"party {owner} must give a value of shape {tuple(shape)} to share")
@@ -38,10 +37,10 @@ class Sharing(Roles, ABC):
         elif role == 1:
             s1 = self.elements("01", 1, label, numel)
             await Round(label, {}, {})
-            halves = (s1, none)
+            halves = (s1, torch.zeros_like(s1))
         else:
             received = await Round(label, {}, {owner: [Part(self.ring.dtype, numel)]})
-            halves = (none, received[owner][0])
+            halves = (torch.zeros_like(received[owner][0]), received[owner][0])
         return torch.stack(halves).reshape(2, *shape)
 
     async def reveal(self, x: Share, to: int | None, why: str) -> torch.Tensor | None:
