@@ -20,6 +20,7 @@ MAY_IMPORT = {
     "data": {"errors", "job", "ring"},
     "plan": {"errors", "ring", "random", "link", "protocol", "nn", "job"},
     "runtime": {"errors", "ring", "random", "link", "protocol", "nn", "job", "data", "plan"},
+    "api": {"errors", "job", "runtime"},
     "cli": {"errors", "ring", "link", "protocol", "nn", "job", "data", "plan", "runtime"},
 }
 

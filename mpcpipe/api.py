@@ -1,0 +1,78 @@
+"""Training from Python: `mpcpipe.train(job)` does what `mpcpipe train JOB` does."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from mpcpipe.errors import JobError, UsageError
+from mpcpipe.job.load import from_dict, load, to_dict
+from mpcpipe.job.schema import Job
+from mpcpipe.job.write import dumps, value
+from mpcpipe.runtime.events import Event
+from mpcpipe.runtime.launch import PartyOptions, run_local
+
+
+def train(
+    job: Job | Path | str | Mapping[str, Any],
+    *,
+    on_event: Callable[[Event], None] | None = None,
+    **tables: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Run a job, every party as a process of this machine; returns what `mpcpipe train --json` writes.
+
+    job: a job file, its tables as a dict, or a `Job`. tables: keys to change, by table, as in
+    `train("examples/digits.toml", train={"epochs": 2})`. on_event: is given every event of every party
+    (`mpcpipe.runtime.events`), for a progress bar say. The result has two keys more: `run_folder`, where the job, the
+    logs and the model are, and `clear_accuracy` where the job asks for the clear twin.
+    Call it from the main thread: Ctrl-C stops all parties. Errors: those of `mpcpipe.errors`, as on the command line.
+    """
+    described = _described(job, tables)
+    if described.parties.hosts:
+        raise UsageError(
+            "parties.hosts says that the parties are on machines of their own: start each with `mpcpipe train --party`"
+        )
+    folder = _run_folder(described)
+    file = folder / "job.toml"
+    file.write_text(dumps(described), encoding="utf-8")
+    options = PartyOptions(job=str(file), run_folder=str(folder))
+    reports = run_local(options, described.parties.names, folder, on_event or (lambda event: None))
+    result = dict(reports[0])
+    for report in reports:
+        if report["accuracy"] is not None:  # "revealed" is known to one party only
+            result["accuracy"], result["right"] = report["accuracy"], report["right"]
+    result["run_folder"] = str(folder)
+    if described.evaluate.clear_twin:
+        from mpcpipe.runtime.clear import train_twin
+
+        right, of = train_twin(described)
+        result["clear_accuracy"] = right / of
+    return result
+
+
+def _described(job: Job | Path | str | Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]]) -> Job:
+    for name, table in tables.items():
+        if not isinstance(table, Mapping):
+            raise JobError(f"{name}: give a table, such as {name}={{...}}; single keys stand inside one")
+    if isinstance(job, str | Path):
+        changes = [f"{name}.{key}={value(inner)}" for name, table in tables.items() for key, inner in table.items()]
+        return load(job, changes)
+    if isinstance(job, Job):
+        job = to_dict(job)
+    given = {name: dict(table) for name, table in job.items()}
+    for name, table in tables.items():
+        given.setdefault(name, {}).update(table)
+    return from_dict(given)
+
+
+def _run_folder(job: Job) -> Path:
+    name = f"{datetime.now().strftime('%Y%m%d-%H%M%S')}-{job.name}-{secrets.token_hex(2)}"
+    folder = Path(job.run.output) / name
+    try:
+        folder.mkdir(parents=True, mode=0o700)
+    except OSError as error:
+        raise UsageError(f"run.output: {folder} cannot be made: {error.strerror}") from error
+    return folder
