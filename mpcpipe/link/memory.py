@@ -93,7 +93,8 @@ class MemoryLink(Link):
         self.traffic.sent_frames += 1
         self.traffic.sent_payload_bytes += payload
         self.traffic.sent_wire_bytes += payload + header_bytes(len(parts))
-        self._outbox.put(_Message(label, tuple(parts), clock))
+        # Received tensors are the receiver's to write to, as after a real link.
+        self._outbox.put(_Message(label, tuple(part.clone() for part in parts), clock))
 
     def receive(self, label: str, expected: Sequence[Part]) -> tuple[list[torch.Tensor], int]:
         """Take the next frame out of this end's queue, which must be `label` with the `expected` parts."""
