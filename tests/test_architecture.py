@@ -46,7 +46,8 @@ def test_rooms_import_only_what_is_below_them() -> None:
 
 
 def test_every_error_has_an_exit_code_of_its_own() -> None:
-    kinds = errors._tree(errors.MpcpipeError)
+    # What is derived elsewhere carries another's code: `runtime.launch.Failure` that of the first cause.
+    kinds = [kind for kind in errors._tree(errors.MpcpipeError) if kind.__module__ == errors.__name__]
     codes = [kind.exit_code for kind in kinds]
     assert len(set(codes)) == len(codes)
     drawn = errors.__doc__ or ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -170,9 +171,9 @@ def test_what_cannot_be_opened():
 
 
 def test_the_quickstart_runs():
-    done = subprocess.run(
-        [sys.executable, "examples/quickstart.py"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "examples/quickstart.py"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "average salary: 5408\n" in done.stdout
     first, second = (
