@@ -92,6 +92,12 @@ def meet(
     return together(one, present)
 
 
+def pinned(identities: list[Identity], pins: list[str] | None = None) -> dict[int, dict[str, Any]]:
+    """What each party gives `connect`."""
+    pins = pins or [identity.fingerprint for identity in identities]
+    return {party: {"identity": identity, "pins": pins} for party, identity in enumerate(identities)}
+
+
 @contextmanager
 def networks(parties: int, **common: Any) -> Iterator[list[Network]]:
     """Connected networks, closed afterwards."""
