@@ -76,6 +76,7 @@ def train(
         result = _all_here(described, options, folder)
     else:
         result = _one_party(described, options, party, hosts)
+    console.write_json(str(folder / "result.json"), result)
     console.write_json(json_file, result)
 
 

@@ -9,6 +9,7 @@ Both sides run the same program, so frames arrive in the order in which they are
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -64,18 +65,24 @@ class Link(ABC):
         """Send what is still queued, then give the channel back. May be called twice."""
 
 
+NOTICEABLE_S = 100e-6
+"""Shorter waits are not written down one by one; `Traffic.wait_s` counts all."""
+
+
 @dataclass
 class Mesh:
     """A worker's links to the same worker of every other party, and its round clock.
 
     The clock is Lamport's: a frame carries the sender's clock plus one, a receiver takes the larger of its own and the
-    frame's. So after a run it says how many messages depended on each other: the rounds that a slow network charges.
+    frame's. So after a run it says how many messages depended on each other: the rounds that a slow network charges for.
+    `waits`: when it waited noticeably (`time.perf_counter`), until somebody takes the list.
     """
 
     party: int
     parties: int
     links: Mapping[int, Link] = field(default_factory=dict)
     clock: int = 0
+    waits: list[tuple[float, float]] = field(default_factory=list)
 
     def send(self, label: str, outgoing: Mapping[int, Sequence[torch.Tensor]]) -> None:
         """Send one frame to each party of `outgoing` that has parts for it."""
@@ -86,6 +93,7 @@ class Mesh:
     def receive(self, label: str, incoming: Mapping[int, Sequence[Part]]) -> dict[int, list[torch.Tensor]]:
         """Wait for one frame from each party of `incoming`; returns each one's parts."""
         received, clock = {}, self.clock
+        began = time.perf_counter()
         for peer, expected in incoming.items():
             if expected:
                 received[peer], stamp = self.links[peer].receive(label, expected)
@@ -93,6 +101,9 @@ class Mesh:
             else:
                 received[peer] = []
         self.clock = clock
+        ended = time.perf_counter()
+        if ended - began > NOTICEABLE_S:
+            self.waits.append((began, ended))
         return received
 
     @property

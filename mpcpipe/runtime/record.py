@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
@@ -17,7 +18,8 @@ from mpcpipe.protocol.rounds import Round
 class Span:
     """One action of a worker: when it began and ended (`time.perf_counter`), and how long of that it waited.
 
-    wait_s: for other parties' messages; idle_s: for other workers of this party. The rest is computing.
+    wait_s: for other parties' messages, of which `waits` are the noticeable ones; idle_s, at its beginning: for other
+    workers of this party. The rest is computing.
     """
 
     worker: str
@@ -26,6 +28,21 @@ class Span:
     end_s: float
     wait_s: float
     idle_s: float
+    waits: tuple[tuple[float, float], ...] = ()
+
+    def line(self, step: int, origin_s: float) -> str:
+        """As a line of the run's events, times in seconds after `origin_s`; `step` is the first that it belongs to."""
+        plain = {
+            "step": step,
+            "worker": self.worker,
+            "action": self.action,
+            "begin_s": round(self.begin_s - origin_s, 6),
+            "end_s": round(self.end_s - origin_s, 6),
+            "wait_s": round(self.wait_s, 6),
+            "idle_s": round(self.idle_s, 6),
+            "waits": [[round(a - origin_s, 6), round(b - origin_s, 6)] for a, b in self.waits],
+        }
+        return json.dumps(plain) + "\n"
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """A secret number or tensor as a value to compute with: what is local is an operator, what needs the others an await.
 
-    a + b   a - b   -a   a + 1.5   a * 3   a.sum()      local
-    await (a * b)   await (a @ b)   await (a * 0.5)     one exchange of messages or more
+a + b   a - b   -a   a + 1.5   a * 3   a.sum()      local
+await (a * b)   await (a @ b)   await (a * 0.5)     one exchange of messages or more
 """
 
 from __future__ import annotations

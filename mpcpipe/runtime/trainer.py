@@ -32,7 +32,7 @@ from mpcpipe.runtime.model import reveal_model, save_model, save_shares, secrets
 from mpcpipe.runtime.openings import MODEL_DIGEST, RIGHT_ANSWERS, evaluated_after
 from mpcpipe.runtime.pipeline import Arrangement
 from mpcpipe.runtime.recipe import loss_of, optimizer_of, schedule_of
-from mpcpipe.runtime.record import Measured, StepLog
+from mpcpipe.runtime.record import Measured, Span, StepLog
 from mpcpipe.runtime.stage import Stage
 from mpcpipe.runtime.worker import Shared, Task
 
@@ -55,6 +55,7 @@ class Trainer:
     abort: Callable[[BaseException], None]
     run_folder: Path | None = None
     model_digest: bool = False
+    origin_s: float = 0.0
 
     @property
     def mesh(self) -> Mesh:
@@ -63,6 +64,7 @@ class Trainer:
 
     def run(self) -> dict[str, Any]:
         """Train, evaluate, hand over the model. Returns the party's report."""
+        self.origin_s = time.perf_counter()
         job, p = self.job, self.protocol
         fixed = FixedPoint(p.ring, job.protocol.fraction_bits)
         start_weights(self.chain, p, fixed)
@@ -81,10 +83,11 @@ class Trainer:
             for first in range(0, len(tasks), self.arrangement.without_flush):
                 part = tasks[first : first + self.arrangement.without_flush]
                 began = time.perf_counter()
-                measured, losses_by_step, _ = crew.run(self.arrangement.schedule_of(len(part)), part)
+                measured, losses_by_step, spans = crew.run(self.arrangement.schedule_of(len(part)), part)
                 log.add(time.perf_counter() - began, measured)
                 step += len(part)
                 losses += losses_by_step.values()
+                self._write_down(spans, step)
                 self._tell(step, epoch, log, losses_by_step)
             stopped = step >= steps
             if evaluated_after(job, epochs if stopped else epoch, epochs):
@@ -111,6 +114,14 @@ class Trainer:
         reveal = self.job.reveal.loss_every
         pieces = rows.tensor_split(self.arrangement.schedule.microbatches)
         return Task(step, pieces, rate, reveal > 0 and step % reveal == 0)
+
+    def _write_down(self, spans: Sequence[Span], step: int) -> None:
+        """The workers' actions, as JSON lines in the run folder."""
+        if self.run_folder is None:
+            return
+        name = self.job.parties.names[self.protocol.party]
+        with (self.run_folder / f"events.{name}.jsonl").open("a") as file:
+            file.writelines(span.line(step, self.origin_s) for span in spans)
 
     def _tell(self, step: int, epoch: int, log: StepLog, losses: dict[int, float]) -> None:
         self.emit(

@@ -106,6 +106,7 @@ class Worker:
                 run(self.shared.stages[first.stage].weight_grad(self.p, at), self.mesh)
         done = [Done(left, times[action]) for action in actions for left in leaves(action)]
         self.shared.handover.finish(done, self.mesh.clock)
+        waits, self.mesh.waits = tuple(self.mesh.waits), []
         self.spans.append(
             Span(
                 schedule.workers[self.index].name,
@@ -114,6 +115,7 @@ class Worker:
                 time.perf_counter(),
                 self.mesh.wait_s - waited_s,
                 idle_s,
+                waits,
             )
         )
 
