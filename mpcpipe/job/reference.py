@@ -1,11 +1,17 @@
-"""The job file's reference, from the schema itself: `python -m mpcpipe.job.reference` prints it as Markdown."""
+"""The job file's reference, from the schema itself, as Markdown.
+
+python -m mpcpipe.job.reference                      prints it
+python -m mpcpipe.job.reference docs/job-file.md     renews the part of that page below its mark
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 import typing
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, cast
 
 from mpcpipe.job.load import fields_of
@@ -17,12 +23,23 @@ INTRODUCTION = (
     "and nobody else learns them."
 )
 
+MARK = "<!-- Below this line: python -m mpcpipe.job.reference docs/job-file.md -->"
+
 _KINDS = {int: "whole number", float: "number", str: "text", bool: "true or false"}
 
 
 def reference() -> str:
     """Markdown: a section a table, a row a key, with type, default, range, and whether the parties must agree on it."""
     return "\n".join(["# Job files", "", INTRODUCTION, "", *_section(Job, "", "")])
+
+
+def renewed(page: str) -> str:
+    """`page` with everything below its mark as the schema has it now."""
+    above, mark, _ = page.partition(MARK)
+    if not mark:
+        raise ValueError(f"the page lacks the line {MARK}")
+    _, _, tables = reference().partition("\n## ")
+    return f"{above}{mark}\n\n## {tables.rstrip()}\n"
 
 
 def _section(kind: type, prefix: str, about: str) -> Iterator[str]:
@@ -69,4 +86,8 @@ def _allowed(rules: Mapping[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    print(reference())
+    if sys.argv[1:]:
+        file = Path(sys.argv[1])
+        file.write_text(renewed(file.read_text(encoding="utf-8")), encoding="utf-8")
+    else:
+        print(reference())

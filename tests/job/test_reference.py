@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
+
+import pytest
 
 from mpcpipe.job.load import fields_of
-from mpcpipe.job.reference import reference
+from mpcpipe.job.reference import MARK, reference, renewed
 from mpcpipe.job.schema import Job
 
 
@@ -33,3 +36,15 @@ def test_what_a_row_says() -> None:
         in text
     )
     assert "| `classes` | whole number | **needed** | all |" in text
+
+
+def test_the_page_has_the_reference_of_this_schema() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "job-file.md").read_text(encoding="utf-8")
+    assert MARK in page
+    assert page == renewed(page), "renew it: python -m mpcpipe.job.reference docs/job-file.md"
+    assert renewed(page.replace("| `epochs` |", "| `epoch` |")) == page
+
+
+def test_a_page_without_the_mark() -> None:
+    with pytest.raises(ValueError, match="lacks the line"):
+        renewed("# Job files\n")
