@@ -15,6 +15,7 @@ from mpcpipe.errors import UsageError
 from mpcpipe.job.load import load
 from mpcpipe.job.schema import Job
 from mpcpipe.runtime.events import Event
+from mpcpipe.runtime.identity import protection
 from mpcpipe.runtime.launch import PartyOptions, run_local
 
 FIRST_PORT = 17300
@@ -114,7 +115,7 @@ def _openings(job: Job) -> str:
 
 
 def _all_here(job: Job, options: PartyOptions, folder: Path) -> dict[str, Any]:
-    _banner(job, "TCP over loopback, plaintext: all parties are on this machine", folder)
+    _banner(job, f"TCP over loopback, {protection(job)}: all parties are on this machine", folder)
     drawn = _Drawn(job)
     try:
         reports = run_local(options, job.parties.names, folder, drawn)

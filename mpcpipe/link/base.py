@@ -74,7 +74,7 @@ class Mesh:
     """A worker's links to the same worker of every other party, and its round clock.
 
     The clock is Lamport's: a frame carries the sender's clock plus one, a receiver takes the larger of its own and the
-    frame's. So after a run it says how many messages depended on each other: the rounds that a slow network charges for.
+    frame's. So after a run it says how many messages depended on each other: the rounds that a slow network charges.
     `waits`: when it waited noticeably (`time.perf_counter`), until somebody takes the list.
     """
 

@@ -22,7 +22,6 @@ from mpcpipe.job.model import build_chain, digests
 from mpcpipe.job.schema import Job
 from mpcpipe.link.mesh import connect
 from mpcpipe.link.network import Network
-from mpcpipe.link.secure import link_description
 from mpcpipe.link.tcp import prepare
 from mpcpipe.nn.chain import Chain
 from mpcpipe.nn.layers import walk
@@ -33,7 +32,7 @@ from mpcpipe.ring.fixed import FixedPoint
 from mpcpipe.ring.ring import Ring
 from mpcpipe.runtime.events import Emit, to_file_descriptor
 from mpcpipe.runtime.feed import Feed
-from mpcpipe.runtime.identity import identity_of
+from mpcpipe.runtime.identity import identity_of, protection
 from mpcpipe.runtime.launch import PartyOptions
 from mpcpipe.runtime.memory import keep_freed_memory
 from mpcpipe.runtime.pipeline import Arrangement, arrange
@@ -74,8 +73,7 @@ def run_party(job: Job, options: PartyOptions, emit: Emit) -> dict[str, Any]:
         report = _trainer(job, options, network, module, chain, arrangement, emit).run()
     report["versions"] = versions()
     report["kernels"] = native.status()
-    hosts = [host for host, _ in options.addresses]
-    report["link"] = f"TCP, {link_description(hosts, bool(pins))}"
+    report["link"] = f"TCP, {protection(job)}"
     return report
 
 
