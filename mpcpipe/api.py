@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -41,6 +42,7 @@ def train(
     options = PartyOptions(job=str(file), run_folder=str(folder))
     reports = run_local(options, described.parties.names, folder, on_event or (lambda event: None))
     result = dict(reports[0])
+    result["origin_unix_s"] = [report["origin_unix_s"] for report in reports]
     for report in reports:
         if report["accuracy"] is not None:  # "revealed" is known to one party only
             result["accuracy"], result["right"] = report["accuracy"], report["right"]
@@ -50,6 +52,7 @@ def train(
 
         right, of = train_twin(described)
         result["clear_accuracy"] = right / of
+    (folder / "result.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     return result
 
 

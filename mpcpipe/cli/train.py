@@ -13,7 +13,9 @@ from mpcpipe.cli import console
 from mpcpipe.cli.options import all_overrides, party_number, with_job, with_json
 from mpcpipe.errors import UsageError
 from mpcpipe.job.load import load
+from mpcpipe.job.public import public
 from mpcpipe.job.schema import Job
+from mpcpipe.job.write import dumps
 from mpcpipe.runtime.events import Event
 from mpcpipe.runtime.identity import protection
 from mpcpipe.runtime.launch import PartyOptions, run_local
@@ -64,6 +66,7 @@ def train(
         changes.append("parties.insecure_plaintext=true")
     described = load(job, changes)
     folder = _run_folder(described)
+    (folder / "job.toml").write_text(dumps(public(described)), encoding="utf-8")
     if insecure_keys is not None:
         console.note("INSECURE: --insecure-keys makes all masks guessable; use it only on data that anybody may see")
     options = PartyOptions(
@@ -77,6 +80,7 @@ def train(
         result = _all_here(described, options, folder)
     else:
         result = _one_party(described, options, party, hosts)
+    result["insecure_keys"] = insecure_keys is not None
     console.write_json(str(folder / "result.json"), result)
     console.write_json(json_file, result)
 
@@ -131,6 +135,7 @@ def _all_here(job: Job, options: PartyOptions, folder: Path) -> dict[str, Any]:
 def _merged(reports: list[dict[str, Any]]) -> dict[str, Any]:
     """The first party's report, with what only another one knows."""
     result = dict(reports[0])
+    result["origin_unix_s"] = [report["origin_unix_s"] for report in reports]
     known = [report for report in reports if report["accuracy"] is not None]
     if known:
         result["accuracy"], result["right"] = known[0]["accuracy"], known[0]["right"]

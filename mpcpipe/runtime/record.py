@@ -19,7 +19,7 @@ class Span:
     """One action of a worker: when it began and ended (`time.perf_counter`), and how long of that it waited.
 
     wait_s: for other parties' messages, of which `waits` are the noticeable ones; idle_s, at its beginning: for other
-    workers of this party. The rest is computing.
+    workers of this party. The rest is computing. sent_bytes: payload, to all parties.
     """
 
     worker: str
@@ -29,6 +29,7 @@ class Span:
     wait_s: float
     idle_s: float
     waits: tuple[tuple[float, float], ...] = ()
+    sent_bytes: int = 0
 
     def line(self, step: int, origin_s: float) -> str:
         """As a line of the run's events, times in seconds after `origin_s`; `step` is the first that it belongs to."""
@@ -40,6 +41,7 @@ class Span:
             "end_s": round(self.end_s - origin_s, 6),
             "wait_s": round(self.wait_s, 6),
             "idle_s": round(self.idle_s, 6),
+            "sent_bytes": self.sent_bytes,
             "waits": [[round(a - origin_s, 6), round(b - origin_s, 6)] for a, b in self.waits],
         }
         return json.dumps(plain) + "\n"

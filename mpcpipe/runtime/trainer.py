@@ -56,6 +56,7 @@ class Trainer:
     run_folder: Path | None = None
     model_digest: bool = False
     origin_s: float = 0.0
+    origin_unix_s: float = 0.0
 
     @property
     def mesh(self) -> Mesh:
@@ -64,14 +65,14 @@ class Trainer:
 
     def run(self) -> dict[str, Any]:
         """Train, evaluate, hand over the model. Returns the party's report."""
-        self.origin_s = time.perf_counter()
+        self.origin_s, self.origin_unix_s = time.perf_counter(), time.time()
         job, p = self.job, self.protocol
         fixed = FixedPoint(p.ring, job.protocol.fraction_bits)
         start_weights(self.chain, p, fixed)
         crew = self._crew()
         self._keep_all_if_asked()
         log = StepLog()
-        losses: list[float] = []
+        losses: dict[int, float] = {}
         right_of: tuple[int, int] | None = None
         epochs, steps = job.train.epochs, self.batches.steps
         rate = schedule_of(job.train, self.batches.steps_per_epoch)
@@ -86,7 +87,7 @@ class Trainer:
                 measured, losses_by_step, spans = crew.run(self.arrangement.schedule_of(len(part)), part)
                 log.add(time.perf_counter() - began, measured)
                 step += len(part)
-                losses += losses_by_step.values()
+                losses |= losses_by_step
                 self._write_down(spans, step)
                 self._tell(step, epoch, log, losses_by_step)
             stopped = step >= steps
@@ -189,7 +190,7 @@ class Trainer:
     def _report(
         self,
         log: StepLog,
-        losses: list[float],
+        losses: dict[int, float],
         right_of: tuple[int, int] | None,
         measured: list[Measured],
         digest: str | None,
@@ -198,9 +199,11 @@ class Trainer:
         accuracy = right_of[0] / right_of[1] if right_of else None
         report: dict[str, Any] = {
             "party": self.protocol.party,
+            "origin_unix_s": self.origin_unix_s,
             "step_s": log.median_s,
             "steps_s": log.steps_s,
-            "losses": [loss if math.isfinite(loss) else None for loss in losses],
+            "losses": [losses[step] if math.isfinite(losses[step]) else None for step in sorted(losses)],
+            "loss_steps": sorted(losses),
             "accuracy": accuracy,
             "right": list(right_of) if right_of else None,
             "sent_bytes_per_step": [round(b) for b in record.column(measured, "sent_bytes")],

@@ -89,7 +89,7 @@ class Worker:
         wanted = [need for action in actions for need in needs(schedule, action, times[action])]
         clock, idle_s = self.shared.handover.wait(wanted)
         self.mesh.clock = max(self.mesh.clock, clock)
-        waited_s = self.mesh.wait_s
+        waited_s, sent_bytes = self.mesh.wait_s, self.mesh.sent_payload_bytes
         first = actions[0]
         if first.kind == "U":
             self._update(actions, times, tasks)
@@ -116,6 +116,7 @@ class Worker:
                 self.mesh.wait_s - waited_s,
                 idle_s,
                 waits,
+                self.mesh.sent_payload_bytes - sent_bytes,
             )
         )
 
