@@ -2,22 +2,25 @@
 
 All parties run the same schedule in step, so one party is simulated and its peers do the same at the same time:
 
-    cores   shared evenly by the workers that compute; one worker uses one core at most
-    line    one a party and direction; messages queue on it, bytes / rate each
-    round   over when the party's own bytes have left the line and one latency has passed (its peers' came as late)
+    cores   one worker uses one at most; workers take turns on them, or share them evenly
+    line    one a party and direction, shared evenly by the workers that send
+    round   over when the worker's own bytes have left the line and one latency has passed (its peers' came as late)
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
 from mpcpipe.plan.actions import Action, Schedule, leaves, needs
 from mpcpipe.plan.net import Net
 from mpcpipe.plan.trace import Timed, TimedTrace, Totals, side_by_side, totals
 
 TraceOf = Callable[[Action], TimedTrace]
+_NOTHING_S = 1e-12
 
 
 @dataclass(frozen=True)
@@ -85,20 +88,33 @@ class Bound:
         ]
 
 
+class _Phase(Enum):
+    """What a worker is in the middle of."""
+
+    IDLE = "idle"
+    COMPUTES = "computes"
+    SENDS = "sends"
+    WAITS = "waits"
+
+
 @dataclass
 class _Running:
-    """A worker in the middle of something."""
+    """A worker: where it is in its list, and in the trace of its action. left_s: of its phase, at full speed."""
 
+    index: int
     groups: list[tuple[Action, ...]]
     at: int = 0
     trace: TimedTrace = ()
     segment: int = 0
+    phase: _Phase = _Phase.IDLE
     left_s: float = 0.0
-    until_s: float | None = None
-    busy: bool = False
     since_s: float = 0.0
     compute_s: float = 0.0
     wait_s: float = 0.0
+
+    @property
+    def finished(self) -> bool:
+        return self.at == len(self.groups)
 
 
 @dataclass
@@ -107,12 +123,25 @@ class _Model:
     trace_of: TraceOf
     net: Net
     cores: float
+    turns: bool
     now_s: float = 0.0
-    line_free_s: float = 0.0
     done: Counter[Action] = field(default_factory=Counter)
     spans: list[Span] = field(default_factory=list)
     updates_s: list[float] = field(default_factory=list)
     news: bool = True
+
+    def speeds(self, workers: Sequence[_Running]) -> dict[int, float]:
+        """How fast each busy worker gets on, by index."""
+        computing = [w for w in workers if w.phase is _Phase.COMPUTES]
+        if self.turns:
+            computing = sorted(computing, key=lambda w: (w.since_s, w.index))[: max(1, int(self.cores))]
+        found: dict[int, float] = {}
+        sending = [w for w in workers if w.phase is _Phase.SENDS]
+        waiting = [w for w in workers if w.phase is _Phase.WAITS]
+        for own, capacity in ((computing, self.cores), (sending, 1.0), (waiting, math.inf)):
+            for worker in own:
+                found[worker.index] = min(1.0, capacity / len(own))
+        return found
 
     def ready(self, actions: Sequence[Action]) -> bool:
         return all(
@@ -121,39 +150,49 @@ class _Model:
             for need in needs(self.schedule, action, self.done[action] + 1)
         )
 
-    def begin(self, worker: _Running) -> None:
-        traces = [self.trace_of(action) for action in worker.groups[worker.at]]
-        worker.trace = side_by_side(traces) if len(traces) > 1 else traces[0]
-        worker.segment, worker.busy = -1, True
-        self.next_segment(worker)
-
-    def next_segment(self, worker: _Running) -> None:
-        """After a round: the next piece of computing; after the last, the action is done."""
+    def go_on(self, worker: _Running) -> bool:
+        """What comes next for a worker, if its phase is over. Takes no time."""
+        phase = worker.phase
+        if phase is _Phase.IDLE:
+            if worker.finished or not self.ready(worker.groups[worker.at]):
+                return False
+            traces = [self.trace_of(action) for action in worker.groups[worker.at]]
+            worker.trace = side_by_side(traces) if len(traces) > 1 else traces[0]
+            worker.segment = 0
+            self.compute(worker)
+            return True
+        if worker.left_s > _NOTHING_S:
+            return False
+        if phase is _Phase.COMPUTES:
+            self.note(worker, True)
+            now: Timed = worker.trace[worker.segment]
+            if now.is_round:
+                nbytes = max(now.sent_bytes, now.received_bytes)
+                worker.phase, worker.left_s = _Phase.SENDS, nbytes / self.net.rate_bytes_per_s
+                return True
+        elif phase is _Phase.SENDS:
+            worker.phase, worker.left_s = _Phase.WAITS, self.net.latency_s
+            return True
+        else:
+            self.note(worker, False)
         worker.segment += 1
-        worker.until_s, worker.since_s = None, self.now_s
+        self.compute(worker)
+        return True
+
+    def compute(self, worker: _Running) -> None:
+        """The next piece of computing; after the last, the action is done."""
+        worker.since_s = self.now_s
         if worker.segment < len(worker.trace):
-            worker.left_s = worker.trace[worker.segment].compute_s
+            worker.phase, worker.left_s = _Phase.COMPUTES, worker.trace[worker.segment].compute_s
             return
-        worker.busy = False
-        self.news = True
+        worker.phase, self.news = _Phase.IDLE, True
         for action in worker.groups[worker.at]:
             self.done.update(leaves(action))
             if action.kind == "U":
                 self.updates_s.append(self.now_s)
         worker.at += 1
 
-    def computed(self, worker: _Running, index: int) -> None:
-        """After computing: the round, if there is one."""
-        self.note(worker, index, True)
-        now: Timed = worker.trace[worker.segment]
-        if not now.is_round:
-            self.next_segment(worker)
-            return
-        nbytes = max(now.sent_bytes, now.received_bytes)
-        self.line_free_s = max(self.line_free_s, self.now_s) + nbytes / self.net.rate_bytes_per_s
-        worker.until_s, worker.since_s = self.line_free_s + self.net.latency_s, self.now_s
-
-    def note(self, worker: _Running, index: int, computes: bool) -> None:
+    def note(self, worker: _Running, computes: bool) -> None:
         took = self.now_s - worker.since_s
         if computes:
             worker.compute_s += took
@@ -161,31 +200,30 @@ class _Model:
             worker.wait_s += took
         if took:
             action = worker.groups[worker.at][0]
-            self.spans.append(Span(index, action, worker.since_s, self.now_s, computes))
+            self.spans.append(Span(worker.index, action, worker.since_s, self.now_s, computes))
+        worker.since_s = self.now_s
 
 
-def simulate(schedule: Schedule, trace_of: TraceOf, net: Net, cores: float) -> Simulation:
+def simulate(schedule: Schedule, trace_of: TraceOf, net: Net, cores: float, turns: bool = True) -> Simulation:
     """Run the schedule on a party with `cores` cores (its share: may be less than one).
 
-    trace_of gives what each action does. The schedule must be a right one (`check.validate`).
+    trace_of gives what each action does. turns: no more workers compute at a time than there are whole cores (one at
+    least), first come, first served; else all share. Workers that do the same at the same time stay in step where
+    everything is shared evenly, and hide nothing from each other; taking turns is what sets them apart. The schedule
+    must be a right one (`check.validate`).
     """
-    model = _Model(schedule, trace_of, net, cores)
-    workers = [_Running(_groups(worker.actions)) for worker in schedule.workers]
+    model = _Model(schedule, trace_of, net, cores, turns)
+    workers = [_Running(index, _groups(worker.actions)) for index, worker in enumerate(schedule.workers)]
     while True:
         _settle(model, workers)
-        computing = [w for w in workers if w.busy and w.until_s is None]
-        waiting = [w.until_s for w in workers if w.busy and w.until_s is not None]
-        if not computing and not waiting:
+        speeds = model.speeds(workers)
+        if not speeds:
             break
-        rate = min(1.0, cores / len(computing)) if computing else 1.0
-        ahead_s = min([w.left_s / rate for w in computing] + [max(0.0, until - model.now_s) for until in waiting])
-        first = min(waiting, default=None)
+        ahead_s = min(workers[index].left_s / speed for index, speed in speeds.items())
         model.now_s += ahead_s
-        if first is not None and abs(first - model.now_s) < 1e-12:
-            model.now_s = first
-        for worker in computing:
-            worker.left_s -= ahead_s * rate
-    assert all(w.at == len(w.groups) for w in workers), "the schedule deadlocks; validate it first"
+        for index, speed in speeds.items():
+            workers[index].left_s -= ahead_s * speed
+    assert all(w.finished for w in workers), "the schedule deadlocks; validate it first"
     total_s = model.now_s
     times = tuple(
         WorkerTimes(worker.name, w.compute_s, w.wait_s, total_s - w.compute_s - w.wait_s)
@@ -195,23 +233,14 @@ def simulate(schedule: Schedule, trace_of: TraceOf, net: Net, cores: float) -> S
 
 
 def _settle(model: _Model, workers: list[_Running]) -> None:
-    """Let everything happen that takes no time."""
+    """Let everything happen that takes no time. Who is idle can only go on after an action is done."""
     moved = True
     while moved:
         moved, news, model.news = False, model.news, False
-        for index, worker in enumerate(workers):
-            if not worker.busy:
-                if news and worker.at < len(worker.groups) and model.ready(worker.groups[worker.at]):
-                    model.begin(worker)
+        for worker in workers:
+            if worker.phase is not _Phase.IDLE or news:
+                while model.go_on(worker):
                     moved = True
-            elif worker.until_s is not None:
-                if worker.until_s <= model.now_s:
-                    model.note(worker, index, False)
-                    model.next_segment(worker)
-                    moved = True
-            elif worker.left_s <= 1e-12:
-                model.computed(worker, index)
-                moved = True
         moved = moved or model.news
 
 

@@ -96,9 +96,22 @@ def test_computing_hides_behind_latency() -> None:
     def trace(action: Action) -> TimedTrace:
         return (Timed(1.0, 1, 1),) if action.kind in "FB" else ()
 
-    result = simulate(build("gpipe", (2,), 2), trace, Net(18.0), 1)
-    # both compute at once on one core, 2 s, then wait 9 s: F, then B
-    assert result.makespan_s == pytest.approx(2 * (2 + 9))
+    schedule, net = build("gpipe", (2,), 2), Net(18.0)
+    # sharing the core, both compute 2 s and then wait 9 s: F, then B
+    assert simulate(schedule, trace, net, 1, turns=False).makespan_s == pytest.approx(2 * (2 + 9))
+    # taking turns, the first goes on after 1 s and is never delayed; the second is a second behind
+    assert simulate(schedule, trace, net, 1).makespan_s == pytest.approx(2 * (1 + 9) + 1)
+
+
+def test_taking_turns_sets_equals_apart() -> None:
+    """Computing and sending take 1 s each. In step, both are slowed down by half all the time; in turn, neither is."""
+
+    def trace(action: Action) -> TimedTrace:
+        return (Timed(1.0, 1000, 1000),) * 4 if action.kind == "F" else ()
+
+    schedule, net = build("gpipe", (2,), 2), Net(0.0, 1000)
+    assert simulate(schedule, trace, net, 1, turns=False).makespan_s == pytest.approx(4 * (2 + 2))
+    assert simulate(schedule, trace, net, 1).makespan_s == pytest.approx(4 * (1 + 1) + 1)
 
 
 def test_the_line_is_shared() -> None:
@@ -137,9 +150,16 @@ segments = st.lists(st.tuples(seconds, st.integers(0, 3000)), min_size=0, max_si
     st.fixed_dictionaries({kind: segments for kind in "FIWU"}),
     st.floats(0.3, 4),
     st.floats(0, 2),
+    st.booleans(),
 )
 def test_no_schedule_beats_its_bound(
-    name: str, stages: int, microbatches: int, costs: dict[str, list[tuple[float, int]]], cores: float, rtt_s: float
+    name: str,
+    stages: int,
+    microbatches: int,
+    costs: dict[str, list[tuple[float, int]]],
+    cores: float,
+    rtt_s: float,
+    turns: bool,
 ) -> None:
     def trace(action: Action) -> TimedTrace:
         kinds = "IW" if action.kind == "B" else action.kind
@@ -147,8 +167,8 @@ def test_no_schedule_beats_its_bound(
 
     net = Net(rtt_s, 1000.0)
     schedule = build(name, (1,) * stages, microbatches)
-    result = simulate(schedule, trace, net, cores)
+    result = simulate(schedule, trace, net, cores, turns)
     limits = bound(schedule, trace, net, cores)
     assert result.makespan_s >= limits.bound_s * (1 - 1e-9)
-    assert result.makespan_s <= limits.sequential_s * max(1, 1 + 1e-9) + 1e-9
+    assert result.makespan_s <= limits.sequential_s * (1 + 1e-9) + 1e-9
     check_sums(result)
