@@ -27,8 +27,8 @@ labels = { source = "npz", path = "patients-of-alice.npz", array = "y" }
 [[data.rows]]
 owner = "bob"
 train = [0, 200]
-features = { source = "csv", path = "patients-of-bob.csv", columns = ["age"] }
-labels = { source = "csv", path = "patients-of-bob.csv", column = "ill" }
+features = { source = "csv", path = "patients-of-bob.csv", columns = ["pressure"] }
+labels = { source = "csv", path = "patients-of-bob.csv", column = "diagnosis" }
 [evaluate]
 how = "none"
 [run]
@@ -45,7 +45,7 @@ def test_public(tmp_path: Path) -> None:
     kept = public(job)
     assert agreement(kept) == agreement(job)
     text = dumps(kept)
-    for private in ("patients", "secret-folder", "age", "ill", "csv"):
+    for private in ("patients", "secret-folder", "pressure", "diagnosis", "csv"):
         assert private not in text
     assert kept.run.deadline_s == 60
     file.write_text(text)
