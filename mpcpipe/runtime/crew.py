@@ -34,7 +34,7 @@ class Crew:
         when
         which worker did what."""
         before = _counts(self.meshes)
-        began = time.perf_counter()
+        began, cpu_s = time.perf_counter(), time.process_time()
         clock = max(mesh.clock for mesh in self.meshes)
         for mesh in self.meshes:
             mesh.clock = clock
@@ -53,6 +53,7 @@ class Crew:
         return (
             Measured(
                 compute_s=busy_s,
+                cpu_s=time.process_time() - cpu_s,
                 wait_s=wait_s,
                 idle_s=max(0.0, seconds - wait_s - busy_s),
                 sent_bytes=wire,

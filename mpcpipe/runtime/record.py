@@ -49,15 +49,24 @@ class Span:
 
 @dataclass(frozen=True)
 class Measured:
-    """One party's figures of a run: seconds and bytes a step, means over all steps but the first; peak memory."""
+    """One party's figures of a run: seconds and bytes a step, means over all steps but the first; peak memory.
+
+    compute_s, wait_s and idle_s divide a step's seconds (for several workers, their mean). cpu_s: processor time of all
+    threads, which a busy machine does not stretch.
+    """
 
     compute_s: float = 0.0
+    cpu_s: float = 0.0
     wait_s: float = 0.0
     idle_s: float = 0.0
     sent_bytes: float = 0.0
     payload_bytes: float = 0.0
     rounds: float = 0.0
     peak_rss_bytes: float = 0.0
+
+    def per_step(self, steps: int) -> Measured:
+        """The share of one of so many steps that ran through without a flush."""
+        return Measured(*(getattr(self, f.name) / steps for f in fields(self)))
 
 
 @dataclass

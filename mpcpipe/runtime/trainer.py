@@ -85,7 +85,9 @@ class Trainer:
                 part = tasks[first : first + self.arrangement.without_flush]
                 began = time.perf_counter()
                 measured, losses_by_step, spans = crew.run(self.arrangement.schedule_of(len(part)), part)
-                log.add(time.perf_counter() - began, measured)
+                seconds = time.perf_counter() - began
+                for _ in part:
+                    log.add(seconds / len(part), measured.per_step(len(part)))
                 step += len(part)
                 losses |= losses_by_step
                 self._write_down(spans, step)
@@ -154,7 +156,9 @@ class Trainer:
             return await count_correct(p.at(f"{scope}/count"), await stage.infer(p, scope, x), y)
 
         parts = torch.arange(test.count).split(size)  # type: ignore[no-untyped-call]
-        right = torch.stack([run(of(rows, part), self.mesh) for part, rows in enumerate(parts)]).sum(0)
+        right = torch.stack([run(of(rows, part), self.mesh) for part, rows in enumerate(parts)]).sum(
+            0, dtype=p.ring.dtype
+        )
         opened = run(p.at(f"evaluation {step}").reveal(right, None, RIGHT_ANSWERS), self.mesh)
         assert opened is not None
         self.emit({"event": "evaluated", "party": p.party, "step": step, "right": int(opened), "of": test.count})
@@ -210,6 +214,7 @@ class Trainer:
             "payload_bytes_per_step": [round(b) for b in record.column(measured, "payload_bytes")],
             "rounds_per_step": round(own.rounds, 2),
             "compute_s": record.column(measured, "compute_s"),
+            "cpu_s": record.column(measured, "cpu_s"),
             "wait_s": record.column(measured, "wait_s"),
             "idle_s": record.column(measured, "idle_s"),
             "peak_rss_bytes": [round(b) for b in record.column(measured, "peak_rss_bytes")],
