@@ -4,8 +4,8 @@ x = A + B with A = x_0 + x_1 (known to role 0) and B = x_2 (known to roles 1 and
 The sign bit is A_{m-1} ^ B_{m-1} ^ carry of the lower m-1 bits. Bits are sliced: plane j holds bit j of every element,
 so a level of the tree is a few word operations on whole planes, and sends exactly the planes that it has.
 
-Source: the generate/propagate tree is Kogge and Stone's idea in the halving form of ABY3 (Mohassel and Rindal, CCS
-2018, 5.3); the first product by two messages instead of three, from who knows what, is docs/protocols.md, "Sign".
+Source: the tree is `protocol.carry`; the first product by two messages instead of three, from who knows what, is
+docs/protocols.md, "Sign".
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import torch
 
 from mpcpipe.link.base import Part
 from mpcpipe.protocol.base import Bits, Share
+from mpcpipe.protocol.carry import carry
 from mpcpipe.protocol.replicated3.roles import Chunks, Roles
 from mpcpipe.protocol.rounds import Round
 from mpcpipe.ring import ops
@@ -35,8 +36,12 @@ class Compare(Roles, ABC):
         flat = x.reshape(2, -1)
         chunks = self.chunks(flat.shape[1])
         generate, propagate, sign = await self._first_level(flat, chunks, label)
-        carry = await self._tree(generate, propagate, chunks, label)
-        return Bits(sign ^ carry if carry is not None else sign, tuple(x.shape[1:]))
+
+        async def ands(p: torch.Tensor, g: torch.Tensor, q: torch.Tensor, level: int) -> torch.Tensor:
+            twice = torch.cat((p, p[:, p.shape[1] - q.shape[1] :]), dim=1)
+            return await self._and(twice, torch.cat((g, q), dim=1), chunks, f"{label}/level{level}")
+
+        return Bits(sign ^ await carry(generate, propagate, ands), tuple(x.shape[1:]))
 
     async def _first_level(
         self, flat: torch.Tensor, chunks: Chunks, label: str
@@ -91,30 +96,6 @@ class Compare(Roles, ABC):
                 propagate[component, :, sections[role]] = p[component][:low]
                 sign[component, sections[role]] = p[component][low]
         return generate, propagate, sign
-
-    async def _tree(
-        self, generate: torch.Tensor, propagate: torch.Tensor, chunks: Chunks, label: str
-    ) -> torch.Tensor | None:
-        """The carry out of all planes (2, words). Neighbours combine, (g, p) of a pair is (g1 ^ p1 g0, p1 p0)."""
-        level = 0
-        while generate.shape[1] > 1:
-            level += 1
-            odd = generate.shape[1] % 2
-            high, low = slice(1 + odd, None, 2), slice(odd, None, 2)
-            p_high = propagate[:, high]
-            pairs = p_high.shape[1]
-            kept = pairs - 1 + odd  # the lowest pair's propagate bit is never used, unless a position is left below it
-            x = torch.cat((p_high, p_high[:, pairs - kept :]), dim=1)
-            y = torch.cat((generate[:, low], propagate[:, low][:, pairs - kept :]), dim=1)
-            z = await self._and(x, y, chunks, f"{label}/level{level}")
-            combined = z[:, :pairs].bitwise_xor_(generate[:, high])
-            if odd:
-                combined = torch.cat((generate[:, :1], combined), dim=1)
-            # position 0 has no propagate bit: its place is filled by whatever is there and never read
-            filler = propagate[:, :1] if odd or not kept else z[:, pairs : pairs + 1]
-            propagate = torch.cat((filler, z[:, pairs:]), dim=1)
-            generate = combined
-        return generate[:, 0] if generate.shape[1] else None
 
     async def _and(self, x: torch.Tensor, y: torch.Tensor, chunks: Chunks, label: str) -> torch.Tensor:
         """AND of shares of planes (2, planes, words): the bilinear product over Z_2, resharing included."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mpcpipe.protocol.base import Cost, Costs
+from mpcpipe.protocol.carry import tree_ands
+from mpcpipe.protocol.wrap import correction_bytes
 from mpcpipe.ring.bilinear import Bilinear, Shape
 from mpcpipe.ring.ops import words
 from mpcpipe.ring.ring import Ring
@@ -13,25 +15,6 @@ from mpcpipe.ring.ring import Ring
 def thirds(numel: int) -> list[int]:
     """Sizes of the three chunks of a flat tensor."""
     return [numel // 3 + (index < numel % 3) for index in range(3)]
-
-
-def correction_bytes(bits: int) -> int:
-    """Bytes on the wire of an element of Z_2^bits, the dealt part of a truncation by `bits`."""
-    return (bits + 7) // 8
-
-
-def tree_ands(positions: int) -> list[tuple[int, int]]:
-    """Per level of the carry tree over `positions` bits: pairs that combine, and how many of them need the propagate
-    bit.
-
-    The lowest position needs none. An odd position is left over at the bottom and goes up as it is.
-    """
-    levels = []
-    while positions > 1:
-        pairs = positions // 2
-        levels.append((pairs, pairs - 1 + positions % 2))
-        positions -= pairs
-    return levels
 
 
 def packed_bytes(numel: int) -> int:
@@ -86,4 +69,3 @@ class Replicated3Costs(Costs):
     def select_again(self, numel: int) -> Cost:
         """As `select`, but the half of the bit is shared already."""
         return Cost(2, 3 * numel * self.ring.nbytes)
-

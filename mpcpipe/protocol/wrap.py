@@ -1,0 +1,110 @@
+"""Dividing u + v by 2^t where one party knows u and another v: the wrap-around of the sum as one product of two bits.
+
+With 2^(k-2) added, u + v = x is in [0, 2^(k-1)) whenever |x| < 2^(k-2). Its top bit is 0 then, and the sum wraps around
+exactly if msb(u) or msb(v). With a = not msb(u) and b = not msb(v) the wrap is 1 - ab, so
+
+    x >> t  =  (u >> t) + (v >> t) + (ab - 1) 2^(k-t) - 2^(k-2-t)   (+ 1)
+
+is x / 2^t rounded down or up. Of the bit product only its value modulo 2^t counts. Somebody who sees neither u nor v
+deals c0 + c1 = r_a r_b modulo 2^t for the masks of the two bits, which are shown to each other as alpha = a ^ r_a and
+beta = b ^ r_b; then
+
+    ab = [beta (a - alpha) + sigma c0] + [alpha b + sigma c1],   sigma = (1 - 2 alpha)(1 - 2 beta)
+
+splits into what the party of u knows and what the party of v knows. Bits are packed, one an element.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from mpcpipe.ring import ops
+from mpcpipe.ring.ring import Ring
+
+_WHOLE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def correction_bytes(bits: int) -> int:
+    """Bytes on the wire of an element of Z_2^bits, the dealt part of a truncation by `bits`."""
+    return (bits + 7) // 8
+
+
+def to_bytes(x: torch.Tensor, nbytes: int) -> torch.Tensor:
+    """The lowest `nbytes` bytes of each element, flat uint8."""
+    if nbytes in _WHOLE:
+        return x.to(_WHOLE[nbytes]).view(torch.uint8)
+    return x.to(torch.int64).view(torch.uint8).view(-1, 8)[:, :nbytes].reshape(-1)
+
+
+def from_bytes(data: torch.Tensor, nbytes: int, dtype: torch.dtype) -> torch.Tensor:
+    """The inverse, as `dtype`; only the lowest 8 * nbytes bits are right."""
+    if nbytes in _WHOLE:
+        return data.view(_WHOLE[nbytes]).to(dtype)
+    wide = torch.zeros((data.numel() // nbytes, 8), dtype=torch.uint8, device=data.device)
+    wide[:, :nbytes] = data.view(-1, nbytes)
+    return wide.view(torch.int64).view(-1).to(dtype)
+
+
+@dataclass(frozen=True)
+class Wrap:
+    """A division by 2^bits in `ring`: who computes what. Local; messages are the protocol's."""
+
+    ring: Ring
+    bits: int
+
+    def __post_init__(self) -> None:
+        if not 0 < self.bits <= self.ring.bits - 2:
+            raise ValueError(f"cannot truncate by {self.bits} bits in a ring of {self.ring.bits}")
+
+    @property
+    def small(self) -> Ring:
+        """Z_2^t, in which the correction lies."""
+        return Ring(self.bits)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of an element's correction."""
+        return correction_bytes(self.bits)
+
+    def lifted(self, u: torch.Tensor) -> torch.Tensor:
+        """u + 2^(k-2): one of the two summands, never both."""
+        return self.ring.wrap(u + (1 << (self.ring.bits - 2)))
+
+    def deal(self, r_a: torch.Tensor, r_b: torch.Tensor, c0: torch.Tensor) -> torch.Tensor:
+        """c1 in bytes, from the masks and c0 (n,); reduced to t bits: a carry into the rest of its bytes would tell
+        r_a r_b.
+        """
+        c1 = ops.unpack_bits(r_a & r_b, c0.numel(), self.small.dtype).sub_(c0)
+        return to_bytes(self.small.wrap(c1), self.nbytes)
+
+    def bit(self, summand: torch.Tensor) -> torch.Tensor:
+        """not msb(summand), packed."""
+        return ops.bit_planes((summand >= 0).to(torch.int32), 1)[0]
+
+    def _half(
+        self, summand: torch.Tensor, bit: torch.Tensor, sign: torch.Tensor, correction: torch.Tensor
+    ) -> torch.Tensor:
+        """(summand >> t) + (bit + sigma correction) 2^(k-t), where sign says which sigma are -1."""
+        n, dtype, ring = summand.numel(), self.ring.dtype, self.ring
+        negative = ops.unpack_bits(sign, n, dtype)
+        product = (correction ^ -negative).add_(negative).add_(ops.unpack_bits(bit, n, dtype))
+        return ring.shift_right(summand, self.bits).add_(product << (ring.bits - self.bits))
+
+    def half_u(
+        self, u: torch.Tensor, a: torch.Tensor, alpha: torch.Tensor, beta: torch.Tensor, c0: torch.Tensor
+    ) -> torch.Tensor:
+        """The quotient's summand of who knows u (lifted); not wrapped to the ring's bits yet."""
+        # beta (a - alpha) is 1 where a and not alpha, -1 where alpha and not a: subtract the latter
+        y = self._half(u, a & beta, alpha ^ beta, c0.to(self.ring.dtype))
+        both = ops.unpack_bits(alpha & beta, u.numel(), self.ring.dtype)
+        return y.sub_(both << (self.ring.bits - self.bits))
+
+    def half_v(
+        self, v: torch.Tensor, b: torch.Tensor, alpha: torch.Tensor, beta: torch.Tensor, dealt: torch.Tensor
+    ) -> torch.Tensor:
+        """The quotient's summand of who knows v; not wrapped to the ring's bits yet."""
+        k, t = self.ring.bits, self.bits
+        y = self._half(v, alpha & b, alpha ^ beta, from_bytes(dealt, self.nbytes, self.ring.dtype))
+        return y.sub_((1 << (k - t)) + (1 << (k - 2 - t)) - 1)
