@@ -52,6 +52,11 @@ def bullets(title: str, entries: Iterable[str]) -> None:
         console.print(f"  - {entry}", markup=False)
 
 
+def text(block: str) -> None:
+    """Lines as they are."""
+    _console().print(block, markup=False)
+
+
 def blank() -> None:
     """An empty line."""
     _console().print()

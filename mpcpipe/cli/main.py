@@ -15,6 +15,7 @@ from mpcpipe.errors import Interrupted, MpcpipeError
 VERBS = {
     "train": "train a model on data that nobody may see",
     "check": "is the job right, and what will each party learn?",
+    "report": "what happened in a run: a page, a trace, a timeline",
     "doctor": "is this machine fit for it?",
     "kernels": "the native library: what is there, and is it right?",
     "keys": "a certificate for links with TLS, and its fingerprint",
