@@ -108,6 +108,11 @@ def parties(kind: type[Protocol], k: int = 64, compare_bits: int | None = None, 
     ]
 
 
+def computing(ps: Sequence[Protocol]) -> list[int]:
+    """The numbers of the parties that hold shares: all but a dealer."""
+    return [p.party for p in ps if p.party != p.dealer]
+
+
 def together(ps: Sequence[Protocol], operation: Callable[[Protocol], Operation[Any]]) -> Outcome:
     """Run `operation(p)` at every party."""
     return lockstep([operation(p) for p in ps])
@@ -119,7 +124,9 @@ def share(ps: Sequence[Protocol], value: torch.Tensor, owner: int = 0) -> list[t
 
 
 def reveal(ps: Sequence[Protocol], shares: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The value, the same at every party."""
-    values = together(ps, lambda p: p.reveal(shares[p.party], None, "test")).results
+    """The value, the same at every party that computes; a dealer learns nothing."""
+    results = together(ps, lambda p: p.reveal(shares[p.party], None, "test")).results
+    assert all((result is None) == (p.party == p.dealer) for p, result in zip(ps, results, strict=True))
+    values = [results[party] for party in computing(ps)]
     assert all(torch.equal(values[0], v) for v in values)
     return values[0]

@@ -117,12 +117,16 @@ class Protocol(ABC):
 
     party: this party's number of `parties`; ring: Z_2^k; tape: where masks come from; compare_bits: comparisons are
     exact for |x| < 2^(compare_bits - 1) units, at most k.
+
+    dealer: the party that holds no data and learns nothing, if the protocol has one. Its shares have no values (they
+    are on torch's `meta` device), and what is revealed to all is not revealed to it.
     """
 
     name: ClassVar[str]
     party_counts: ClassVar[tuple[int, ...]]
     components: ClassVar[int]
     promise: ClassVar[str]
+    dealer: ClassVar[int | None] = None
 
     party: int
     ring: Ring

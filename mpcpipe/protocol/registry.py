@@ -24,11 +24,18 @@ class Known:
     where: str
     party_counts: tuple[int, ...]
     promise: str
+    dealer: int | None = None
 
 
 PROTOCOLS: dict[str, Known] = {
     "replicated3": Known(
         "mpcpipe.protocol.replicated3:Replicated3", (3,), "3 parties, semi-honest, any one of them may be curious"
+    ),
+    "additive2": Known(
+        "mpcpipe.protocol.additive2:Additive2",
+        (3,),
+        "2 parties and a dealer without data (the last one), semi-honest, any one of the three may be curious",
+        dealer=2,
     ),
     "plaintext": Known(
         "mpcpipe.protocol.plaintext:Plaintext", (1, 2, 3, 4), "NO PROTECTION: every party sees all values"
@@ -43,7 +50,7 @@ def known_protocol(name: str) -> Known:
     others = {point.name: point for point in entry_points(group="mpcpipe.protocols")}
     if name in others:
         loaded: type[Protocol] = others[name].load()
-        return Known(others[name].value, loaded.party_counts, loaded.promise)
+        return Known(others[name].value, loaded.party_counts, loaded.promise, loaded.dealer)
     known = sorted({*PROTOCOLS, *others})
     near = difflib.get_close_matches(name, known, 1)
     hint = f"; did you mean {near[0]!r}?" if near else ""

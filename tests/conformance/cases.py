@@ -54,7 +54,7 @@ OPERATIONS: dict[str, Case] = {
         lambda p, g: p.share(g["value"] if p.party == 1 else None, 1, tuple(g["value"].shape)),
         lambda p, n: p.costs.share(n),
     ),
-    "reveal to one": Case(lambda p, g: p.reveal(g["x"][p.party], 2, "test"), lambda p, n: p.costs.reveal(n, False)),
+    "reveal to one": Case(lambda p, g: p.reveal(g["x"][p.party], 1, "test"), lambda p, n: p.costs.reveal(n, False)),
     "reveal to all": Case(lambda p, g: p.reveal(g["x"][p.party], None, "test"), lambda p, n: p.costs.reveal(n, True)),
     "multiply": Case(
         lambda p, g: p.multiply(MUL, g["x"][p.party], g["y"][p.party]), lambda p, n: p.costs.multiply(MUL, (n,), (n,))

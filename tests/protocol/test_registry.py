@@ -14,11 +14,13 @@ from mpcpipe.protocol.registry import PROTOCOLS, known_protocol, protocol_named
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_what_stands_in_the_table_is_what_the_class_says(name: str) -> None:
     kind = protocol_named(name)
-    assert (kind.name, kind.party_counts, kind.promise) == (name, PROTOCOLS[name].party_counts, PROTOCOLS[name].promise)
+    known = PROTOCOLS[name]
+    said = (kind.name, kind.party_counts, kind.promise, kind.dealer)
+    assert said == (name, known.party_counts, known.promise, known.dealer)
 
 
 def test_a_wrong_name_gets_the_nearest_right_one() -> None:
-    with pytest.raises(JobError, match=r"did you mean 'replicated3'\? Known: plaintext, replicated3"):
+    with pytest.raises(JobError, match=r"did you mean 'replicated3'\? Known: additive2, plaintext, replicated3"):
         known_protocol("replicated")
 
 
