@@ -1,10 +1,11 @@
 """From a torch module to a chain of secure layers.
 
-    module --torch.fx--> graph --node by node, on tensors without data--> steps --branches joined--> Chain
+    module --torch.fx--> graph --node by node, on a few rows of zeros--> steps --branches joined--> Chain
 
-Every node is matched with a secure layer and run in torch on the meta device (shapes only); the layer's output shape
-must be torch's. A region of two branches that an addition joins becomes a `Residual`. Whatever has no secure layer is a
-`ModelError` that names it and what to use instead.
+Every node is matched with a secure layer and run in torch; the layer's output shape must be torch's. (Not on torch's
+meta device: its first use imports torch's compiler, more than a second and 80 MB at every party.) A region of two
+branches that an addition joins becomes a `Residual`. Whatever has no secure layer is a `ModelError` that names it and
+what to use instead.
 """
 
 from __future__ import annotations
@@ -86,14 +87,14 @@ class _Tracer(fx.Tracer):
 
 
 def _traced(module: nn.Module) -> fx.GraphModule:
-    """The graph of the module in training, over a twin of the module without data."""
+    """The graph of the module in training, over a twin of the module, whose running statistics may change."""
     takes = list(inspect.signature(module.forward).parameters)
     if len(takes) != 1:
         raise ModelError(
             f"the model's forward takes {', '.join(takes) or 'nothing'}; it must take the batch, and only that"
         )
     try:
-        twin = copy.deepcopy(module).train().to("meta")
+        twin = copy.deepcopy(module).train().cpu().float()
         traced = fx.GraphModule(twin, _Tracer().trace(twin))
     except Exception as error:
         _blame_module(module, error)
@@ -127,7 +128,7 @@ class _Step:
 
 
 class _Builder(fx.Interpreter):
-    """Runs the graph on the meta device and collects a step for each node that holds a tensor."""
+    """Runs the graph on a small batch of zeros and collects a step for each node that holds a tensor."""
 
     def __init__(self, module: fx.GraphModule, names: set[str], seed: int) -> None:
         super().__init__(module, garbage_collect_values=False)
@@ -144,7 +145,8 @@ class _Builder(fx.Interpreter):
         """The layers of the whole graph."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's remarks on how it would compute, which it does not
-            self.run(torch.zeros(BATCH, *input_shape, device="meta"))
+            with torch.no_grad(), torch.random.fork_rng(devices=[]):  # dropout draws
+                self.run(torch.zeros(BATCH, *input_shape))
         layers = self._row(*self.ends)
         if not layers:
             raise ModelError("the model has no layer")

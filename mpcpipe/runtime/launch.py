@@ -96,22 +96,24 @@ def run_local(
     addresses = tuple(("127.0.0.1", listener.getsockname()[1]) for listener in listeners)
     parties: list[Party] = []
     try:
-        for number, name in enumerate(names):
-            descriptor = listeners[number].fileno()
-            started = PartyOptions(
-                **options.__dict__
-                | {
-                    "party": number,
-                    "addresses": addresses,
-                    "listener_fd": descriptor,
-                    "launcher_pid": os.getpid(),
-                    "local_parties": len(names),
-                }
-            )
-            parties.append(_start(started, name, descriptor, log_folder))
-        for listener in listeners:
-            listener.close()
         with _interruptible(parties) as interrupted:
+            for number, name in enumerate(names):
+                if interrupted:
+                    break
+                descriptor = listeners[number].fileno()
+                started = PartyOptions(
+                    **options.__dict__
+                    | {
+                        "party": number,
+                        "addresses": addresses,
+                        "listener_fd": descriptor,
+                        "launcher_pid": os.getpid(),
+                        "local_parties": len(names),
+                    }
+                )
+                parties.append(_start(started, name, descriptor, log_folder))
+            for listener in listeners:
+                listener.close()
             _watch(parties, on_event)
         if interrupted:
             raise Interrupted("stopped by Ctrl-C; all parties have ended")
@@ -131,7 +133,7 @@ def _start(options: PartyOptions, name: str, listener: int, log_folder: Path) ->
     read, write = os.pipe()
     try:
         described = PartyOptions(**options.__dict__ | {"events_fd": write})
-        with (log_folder / f"{name}.log").open("wb") as log:
+        with (log_folder / f"{name}.log").open("wb") as log, _held_back(signal.SIGINT):
             process = subprocess.Popen(  # noqa: S603  nothing of it is the user's but what mpcpipe itself reads
                 [sys.executable, "-m", "mpcpipe.runtime.start", described.pack()],
                 pass_fds=(listener, write),
@@ -143,6 +145,16 @@ def _start(options: PartyOptions, name: str, listener: int, log_folder: Path) ->
     finally:
         os.close(write)
     return Party(options.party, name, process, read)
+
+
+@contextmanager
+def _held_back(number: signal.Signals) -> Iterator[None]:
+    """Processes started here get the signal only once they ask for it: Python itself would answer with a traceback."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager
@@ -187,8 +199,14 @@ def _watch(parties: list[Party], on_event: Callable[[Event], None]) -> None:
                         party.failure = event
                         deadline = deadline or time.monotonic() + GRACE_S
                     on_event(event)
-            if deadline is not None and time.monotonic() > deadline:
+            if deadline is not None and (time.monotonic() > deadline or _one_is_lost(parties)):
                 return
+
+
+def _one_is_lost(parties: list[Party]) -> bool:
+    """Whether all parties but one say that they have lost another: then there is nobody left to wait for."""
+    told = [party.failure["kind"] for party in parties if party.failure is not None]
+    return len(told) == len(parties) - 1 > 0 and set(told) == {"PeerLost"}
 
 
 def _raise_cause(parties: list[Party], log_folder: Path) -> None:

@@ -19,6 +19,7 @@ _PR_SET_PDEATHSIG = 1
 def main() -> None:
     """Entry point of a party on this machine."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # the launcher held it back until here
     options = PartyOptions.unpack(sys.argv[1])
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != options.launcher_pid:  # it was gone before the tie was made

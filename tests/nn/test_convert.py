@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -469,3 +471,13 @@ def test_the_chain_computes_what_the_module_does(name: str) -> None:
     with torch.no_grad():
         expected, got = model(x), apply(chain.layers, x)
     assert math.isclose((expected - got).abs().max().item(), 0, abs_tol=1e-4)
+
+
+def test_converting_imports_no_compiler_and_draws_nothing() -> None:
+    code = (
+        "import sys, torch; from torch import nn; from mpcpipe.nn.convert import convert;"
+        "module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Dropout(), nn.AvgPool2d(2),"
+        " nn.Flatten(), nn.Linear(18, 3)); before = torch.get_rng_state(); convert(module, (1, 8, 8));"
+        "assert torch.equal(before, torch.get_rng_state()) and 'torch._dynamo' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
