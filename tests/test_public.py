@@ -65,6 +65,17 @@ def test_training_from_a_dict(tmp_path, monkeypatch) -> None:
     assert (kept.train.epochs, kept.train.batch_size, kept.model.reveal_to) == (2, 16, "bob")
 
 
+def test_a_ring_of_32_bits_trains_evaluates_and_opens_losses(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(ROOT)
+    tables = {"run": {"output": str(tmp_path), "threads": 1}, "reveal": {"loss_every": 1}}
+    loss = {"loss": "mean_squared_error", "batch_size": 16}
+    wide = mpcpipe.train(SMALL, **tables, train=loss)
+    narrow = mpcpipe.train(SMALL, **tables, train=loss, protocol={"ring_bits": 32, "fraction_bits": 10})
+    assert len(wide["losses"]) == 2
+    assert narrow["losses"] == pytest.approx(wide["losses"], abs=0.02)
+    assert abs(narrow["right"][0] - wide["right"][0]) <= 2
+
+
 def test_training_reports_what_is_wrong(tmp_path) -> None:
     with pytest.raises(errors.JobError, match=r"train\.epochs"):
         mpcpipe.train(SMALL, train={"epochs": 0})
