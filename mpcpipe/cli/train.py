@@ -65,6 +65,8 @@ def train(
     if insecure_plaintext:
         changes.append("parties.insecure_plaintext=true")
     described = load(job, changes)
+    here = party is None and hosts is None and not described.parties.hosts
+    described, changes = _with_plan(described, changes, here)
     folder = _run_folder(described)
     (folder / "job.toml").write_text(dumps(public(described)), encoding="utf-8")
     if insecure_keys is not None:
@@ -76,13 +78,26 @@ def train(
         model_digest=model_digest,
         insecure_keys=insecure_keys,
     )
-    if party is None and hosts is None and not described.parties.hosts:
-        result = _all_here(described, options, folder)
-    else:
-        result = _one_party(described, options, party, hosts)
+    result = _all_here(described, options, folder) if here else _one_party(described, options, party, hosts)
     result["insecure_keys"] = insecure_keys is not None
     console.write_json(str(folder / "result.json"), result)
     console.write_json(json_file, result)
+
+
+def _with_plan(job: Job, changes: list[str], here: bool) -> tuple[Job, list[str]]:
+    """The job with what it leaves to "auto" chosen, and the overrides that say so to the parties."""
+    pipeline = job.pipeline
+    if pipeline.file is not None or (pipeline.stages and pipeline.microbatches and pipeline.schedule != "auto"):
+        return job, changes
+    from mpcpipe.plan.net import Net
+    from mpcpipe.runtime.planning import overrides_of, plan_job, planned, refuse_auto
+
+    if not here:
+        refuse_auto(job, job.parties.names)
+    console.note("planning the pipeline (measures this machine the first time)")
+    plan = plan_job(job, Net(), len(job.parties.names))
+    console.note(plan.why)
+    return planned(job, plan), [*changes, *overrides_of(plan)]
 
 
 def _run_folder(job: Job) -> Path:

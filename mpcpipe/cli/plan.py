@@ -1,0 +1,90 @@
+"""`mpcpipe plan`: who does what when, how long it will take, and why. Runs no training."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from mpcpipe.cli import console
+from mpcpipe.cli.options import all_overrides, with_job, with_json
+from mpcpipe.errors import UsageError
+from mpcpipe.job.load import load
+
+
+@click.command(epilog="Example:  mpcpipe plan job.toml --net rtt=80ms,rate=1Gbps --set pipeline.stages=auto")
+@with_job
+@with_json
+@click.option("--net", default="none", help="lan, metro, wan, none, or rtt=..,rate=.. (default: none, as on loopback).")
+@click.option("--device", metavar="NAME", help="A machine that is not here, such as h100: estimated, not measured.")
+@click.option(
+    "--apart", is_flag=True, help="Every party has a machine of its own. Default: all share this one's cores."
+)
+@click.option("--output", "-o", metavar="FILE", help="Write the plan, to be kept or shown in a report.")
+def plan(
+    job: str,
+    overrides: tuple[str, ...],
+    protocol: str | None,
+    json_file: str | None,
+    net: str,
+    device: str | None,
+    apart: bool,
+    output: str | None,
+) -> None:
+    """The pipeline for JOB: its cuts, schedule, predicted step, what bounds it, and a picture.
+
+    What the job leaves to "auto" is chosen; if it leaves nothing, what it says is costed.
+    """
+    from mpcpipe.plan.machine import device as device_named
+    from mpcpipe.plan.net import parse
+    from mpcpipe.plan.plan import timeline
+    from mpcpipe.runtime.planning import overrides_of, plan_job
+
+    described = load(job, all_overrides(overrides, protocol))
+    machine = device_named(device) if device else None
+    local = 1 if apart or device else len(described.parties.names)
+    found = plan_job(described, parse(net), local, machine)
+    if output:
+        try:
+            Path(output).write_text(found.to_json())
+        except OSError as error:
+            raise UsageError(f"--output {output}: cannot be written: {error.strerror}") from error
+    if json_file != "-":
+        console.table(
+            f"{described.name}: {found.schedule.name}, {found.microbatches} micro-batches, on {found.net}",
+            ("stage", "layers", "slots", "computing", "sent", "rounds"),
+            [
+                (
+                    str(number),
+                    f"{stage.layers[0]} to {stage.layers[-1]}" if len(stage.layers) > 1 else stage.layers[0],
+                    str(stage.slots),
+                    f"{stage.compute_s:.3f} s",
+                    f"{stage.sent_bytes / 1e6:.2f} MB",
+                    str(stage.rounds),
+                )
+                for number, stage in enumerate(found.stages)
+            ],
+        )
+        console.text("\n" + timeline(found) + "\n")
+        console.lines(
+            [
+                (
+                    "predicted step",
+                    f"{found.predicted_step_s:.3f} s, one after another {found.sequential_step_s:.3f} s",
+                ),
+                ("bound", f"{found.bound_s:.3f} s, for {found.limited_by}"),
+                ("a step is", f"{_parts(found.compute_s, found.bytes_s, found.latency_s)}"),
+                ("machine", f"{found.machine}, {found.cores:.2g} cores a party" + ("  (estimated)" if device else "")),
+                ("why", found.why),
+                (
+                    "in the job file",
+                    "[pipeline] " + ", ".join(o.removeprefix("pipeline.") for o in overrides_of(found)),
+                ),
+            ]
+        )
+    console.write_json(json_file, json.loads(found.to_json()) | {"stages_first": list(found.starts)})
+
+
+def _parts(compute_s: float, bytes_s: float, latency_s: float) -> str:
+    return f"{compute_s:.3f} s computing, {bytes_s:.3f} s sending, {latency_s:.3f} s latency, one after another"

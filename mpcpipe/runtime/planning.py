@@ -1,0 +1,103 @@
+"""From a job to its plan, and from "auto" to the arrangement that the plan says.
+
+Parties measure different seconds, so one plans for all: the launcher where all parties are here, or `mpcpipe plan`,
+whose keys go into everybody's job file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from mpcpipe.errors import PlanError
+from mpcpipe.job.digest import agreement, digest
+from mpcpipe.job.model import build_chain
+from mpcpipe.job.schema import Job
+from mpcpipe.plan.actions import Schedule, loads
+from mpcpipe.plan.drive import Setting
+from mpcpipe.plan.machine import Machine
+from mpcpipe.plan.net import Net
+from mpcpipe.plan.partition import Wish
+from mpcpipe.plan.plan import Plan
+from mpcpipe.plan.planner import plan_for
+from mpcpipe.protocol.registry import protocol_named
+from mpcpipe.runtime.recipe import loss_of, optimizer_of
+
+PLANNED = ("stages", "slots", "microbatches", "schedule")
+
+
+def wants_plan(job: Job) -> bool:
+    """Does the job leave a choice to the planner?"""
+    p = job.pipeline
+    return p.file is None and (not p.stages or not p.microbatches or p.schedule == "auto")
+
+
+def job_digest(job: Job) -> str:
+    """Digest of everything that a plan depends on: the public keys of the job, but how it is to be worked on."""
+    return digest({key: value for key, value in agreement(job).items() if not key.startswith("pipeline.")})
+
+
+def plan_job(job: Job, net: Net, local_parties: int, machine: Machine | None = None) -> Plan:
+    """The best plan for what the job leaves open. Measures this machine the first time, unless `machine` is given.
+
+    Errors: PlanError for what cannot be had, ModelError and JobError as for training.
+    """
+    _, chain = build_chain(job)
+    owners = [job.data.features.owner] if job.data.features else [part.owner for part in job.data.rows]
+    first = owners[0]
+    assert first is not None, "checked by job.load"
+    setting = Setting(
+        protocol=protocol_named(job.protocol.name),
+        make_loss=lambda: loss_of(job.train, job.protocol.fraction_bits),
+        make_optimizer=lambda: optimizer_of(job.train),
+        classes=job.data.classes,
+        batch_size=job.train.batch_size,
+        parties=len(job.parties.names),
+        ring_bits=job.protocol.ring_bits,
+        fraction_bits=job.protocol.fraction_bits,
+        compare_bits=job.protocol.compare_bits,
+        learning_rate=job.train.learning_rate,
+        owner=None if job.data.sharing == "once" else job.number(first),
+    )
+    return plan_for(chain, setting, net, job_digest(job), _wish(job), local_parties, machine)
+
+
+def _wish(job: Job) -> Wish:
+    p = job.pipeline
+    schedule: str | Schedule | None = None if p.schedule == "auto" else p.schedule
+    if p.file is not None:
+        schedule = loads(Path(p.file).read_text())
+    return Wish(p.stages or None, p.slots or None, p.microbatches or None, schedule)
+
+
+def planned(job: Job, plan: Plan) -> Job:
+    """The job with the plan's choice in place of what it left open. PlanError for a plan of another job."""
+    plan.check_job(job_digest(job))
+    chosen = replace(
+        job.pipeline,
+        stages=plan.starts,
+        slots=plan.slots,
+        microbatches=plan.microbatches,
+        schedule=plan.schedule.name,
+    )
+    return replace(job, pipeline=chosen)
+
+
+def overrides_of(plan: Plan) -> list[str]:
+    """The plan's choice as `--set` would say it, and as a job file does."""
+    return [
+        f"pipeline.stages={list(plan.starts)}",
+        f"pipeline.slots={list(plan.slots)}",
+        f"pipeline.microbatches={plan.microbatches}",
+        f'pipeline.schedule="{plan.schedule.name}"',
+    ]
+
+
+def refuse_auto(job: Job, names: Sequence[str]) -> None:
+    """Parties that are started one by one cannot each make a plan of its own."""
+    if wants_plan(job):
+        raise PlanError(
+            f"pipeline: {' and '.join(names)} run on their own, and each would choose another pipeline; "
+            "put the keys that `mpcpipe plan` prints into everybody's job file"
+        )
