@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 @click.argument("run", required=False, type=click.Path(path_type=Path))
 @click.option("-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="The page; else RUN/report.html.")
 @click.option(
-    "--trace", metavar="FILE", type=click.Path(path_type=Path), help="All steps for ui.perfetto.dev or chrome://tracing."
+    "--trace",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="All steps for ui.perfetto.dev or chrome://tracing.",
 )
 @with_json
 def report(run: Path | None, output: Path | None, trace: Path | None, json_file: str | None) -> None:

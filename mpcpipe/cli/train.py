@@ -36,6 +36,7 @@ FIRST_PORT = 17300
 @click.option(
     "--model-digest", is_flag=True, help="Open the trained model to all parties and print its digest (to compare runs)."
 )
+@click.option("--timeline", is_flag=True, help="Draw at the end what every worker did in the last step.")
 @click.option(
     "--insecure-keys",
     type=click.IntRange(0),
@@ -52,6 +53,7 @@ def train(
     hosts: str | None,
     insecure_plaintext: bool,
     model_digest: bool,
+    timeline: bool,
     insecure_keys: int | None,
 ) -> None:
     """Train the model that the job file JOB describes.
@@ -81,6 +83,10 @@ def train(
     result = _all_here(described, options, folder) if here else _one_party(described, options, party, hosts)
     result["insecure_keys"] = insecure_keys is not None
     console.write_json(str(folder / "result.json"), result)
+    if timeline and json_file != "-":
+        from mpcpipe.cli.report import show_timeline
+
+        show_timeline(folder)
     console.write_json(json_file, result)
 
 

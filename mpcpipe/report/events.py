@@ -1,10 +1,10 @@
 """A run folder, read: the result, every party's events, the job, and the plan if there was one.
 
-    runs/20260131-101500-digits-1f2e/
-        result.json             what `mpcpipe train --json` writes
-        events.PARTY.jsonl      a line for each action of each worker
-        job.toml                the job, without its owners' own affairs
-        plan.json               only where a plan was made
+runs/20260131-101500-digits-1f2e/
+    result.json             what `mpcpipe train --json` writes
+    events.PARTY.jsonl      a line for each action of each worker
+    job.toml                the job, without its owners' own affairs
+    plan.json               only where a plan was made
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -90,14 +92,22 @@ class PartyEvents:
     events: tuple[Event, ...]
     origin_s: float = 0.0
 
-    @property
+    @cached_property
     def workers(self) -> tuple[str, ...]:
         """Names of the workers, in order."""
         return tuple(sorted({event.worker for event in self.events}, key=worker_key))
 
-    def of(self, step: int) -> tuple[Event, ...]:
+    @cached_property
+    def by_step(self) -> dict[int, list[Event]]:
+        """The events of every step, in order of the steps."""
+        found: dict[int, list[Event]] = {}
+        for event in sorted(self.events, key=lambda event: event.step):
+            found.setdefault(event.step, []).append(event)
+        return found
+
+    def of(self, step: int) -> Sequence[Event]:
         """The events of one step."""
-        return tuple(event for event in self.events if event.step == step)
+        return self.by_step.get(step, ())
 
     def rows(self, step: int) -> tuple[Row, ...]:
         """A row a worker, with what it did in this step, on the clock of the first party."""
@@ -123,7 +133,7 @@ class Run:
     @property
     def steps(self) -> tuple[int, ...]:
         """The steps that have events of their own; steps that ran into each other are under the last one's number."""
-        return tuple(sorted({event.step for party in self.parties for event in party.events}))
+        return tuple(sorted({step for party in self.parties for step in party.by_step}))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -132,8 +142,9 @@ class Run:
 
     def span_of(self, step: int) -> tuple[float, float]:
         """When the step began at the first worker, and ended at the last one, of all parties."""
-        pieces = [piece for party in self.parties for row in party.rows(step) for piece in row.pieces]
-        return min((p.begin_s for p in pieces), default=0.0), max((p.end_s for p in pieces), default=0.0)
+        own = [(event, party.origin_s) for party in self.parties for event in party.of(step)]
+        begin_s = min((event.begin_s + origin_s for event, origin_s in own), default=0.0)
+        return begin_s, max((event.end_s + origin_s for event, origin_s in own), default=0.0)
 
 
 def newest(root: Path) -> Path:
@@ -147,15 +158,15 @@ def newest(root: Path) -> Path:
 
 
 def read_run(folder: Path) -> Run:
-    """Everything in a run folder. UsageError where it is no run folder, the run has not finished, or a file is damaged."""
+    """Everything in a run folder. UsageError: it is no run folder, the run has not finished, or a file is damaged."""
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder; a run's folder has result.json in it, such as those in runs/")
     files = {found[1]: path for path in folder.iterdir() if (found := _EVENTS.fullmatch(path.name))}
     result_file = folder / "result.json"
     if not result_file.is_file():
         if files or any(folder.glob("*.log")):
-            raise UsageError(f"{folder}: the run has not finished, or failed; its *.log say which. There is no result.json")
-        raise UsageError(f"{folder} is not a run's folder: it has no result.json; those that `train` makes are in runs/")
+            raise UsageError(f"{folder}: the run has not finished, or failed (its *.log say which): no result.json")
+        raise UsageError(f"{folder} is not a run's folder: it has no result.json; `train` makes them in runs/")
     result = _result(result_file)
     notes = [] if files else ["no events: the folder has no events.PARTY.jsonl, so there are no timelines"]
     job = _job(folder, notes)
@@ -169,7 +180,7 @@ def read_run(folder: Path) -> Run:
 
 
 def read_events(file: Path) -> tuple[tuple[Event, ...], bool]:
-    """Events of one party, and whether the last line is cut off. Any other damaged line is a UsageError with its number."""
+    """Events of one party, and whether the last line is cut off. Another damaged line is a UsageError with its number."""
     lines = file.read_text(encoding="utf-8", errors="replace").split("\n")
     whole, rest = lines[:-1], lines[-1]
     events, cut = [], bool(rest)
@@ -191,14 +202,14 @@ def worker_key(name: str) -> tuple[list[int], int]:
 
 
 def _event(plain: dict[str, Any]) -> Event:
-    times = [float(plain[key]) for key in ("begin_s", "end_s", "wait_s", "idle_s")]
+    begin_s, end_s, wait_s, idle_s = (float(plain[key]) for key in ("begin_s", "end_s", "wait_s", "idle_s"))
     waits = tuple((float(begin_s), float(end_s)) for begin_s, end_s in plain["waits"])
     sent = plain.get("sent_bytes")
-    event = Event(
-        int(plain["step"]), str(plain["worker"]), str(plain["action"]), *times, waits, None if sent is None else int(sent)
-    )
-    if not all(map(math.isfinite, times)) or event.end_s < event.begin_s:
-        raise ValueError(f"it ends at {event.end_s} s and begins at {event.begin_s} s")
+    sent_bytes = None if sent is None else int(sent)
+    worker, action = str(plain["worker"]), str(plain["action"])
+    event = Event(int(plain["step"]), worker, action, begin_s, end_s, wait_s, idle_s, waits, sent_bytes)
+    if not math.isfinite(end_s - begin_s + wait_s + idle_s) or end_s < begin_s:
+        raise ValueError(f"it ends at {end_s} s and begins at {begin_s} s")
     if any(after[0] < before[1] for before, after in pairwise(waits)):
         raise ValueError("its waits are out of order")
     worker_key(event.worker)

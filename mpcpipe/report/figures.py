@@ -8,22 +8,27 @@ import math
 def seconds(value: float) -> str:
     """1.28 s, 640 ms, 12 µs."""
     if value >= 0.9995:
-        return f"{value:.3g} s" if value < 1000 else f"{value:,.0f} s"
-    return f"{value * 1e3:.3g} ms" if value >= 0.9995e-3 else f"{value * 1e6:.0f} µs"
+        return f"{_three(value)} s" if value < 999.5 else f"{value:,.0f} s"
+    return f"{_three(value * 1e3)} ms" if value >= 0.9995e-3 else f"{value * 1e6:.0f} µs"
 
 
 def nbytes(value: float) -> str:
     """4.81 MB, 12.3 kB, 640 B; powers of ten, as networks count."""
     for size, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if value >= 0.9995 * size:
-            return f"{value / size:.3g} {unit}" if value < 1e12 else f"{value / size:,.0f} {unit}"
+            return f"{_three(value / size)} {unit}" if value < 0.9995e12 else f"{value / size:,.0f} {unit}"
     return f"{value:.0f} B"
 
 
+def _three(value: float) -> str:
+    """Three digits: 1.20, 12.0, 120."""
+    return f"{value:#.3g}".rstrip(".")
+
+
 def share(part: float, whole: float) -> str:
-    """12 %, <1 %, 0 %."""
+    """12%, <1%, 0%."""
     percent = 100 * part / whole if whole else 0.0
-    return "<1 %" if 0 < percent < 0.5 else f"{percent:.0f} %"
+    return "<1%" if 0 < percent < 0.5 else f"{percent:.0f}%"
 
 
 def ticks(low: float, high: float, most: int = 6) -> list[float]:

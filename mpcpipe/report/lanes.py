@@ -1,8 +1,8 @@
 """The geometry of a timeline in SVG units: parties, a lane for each of their workers, actions on it.
 
-    alice              (predicted stands above all, if there is a plan)
-      0.0  ▇▇░▇▇░░▇      1800 columns; each has the colour of what took the most of it
-      1.0  ..▇▇░▇▇░
+alice              (predicted stands above all, if there is a plan)
+  0.0  ▇▇░▇▇░░▇      1800 columns; each has the colour of what took the most of it
+  1.0  ..▇▇░▇▇░
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from mpcpipe.report.events import PartyEvents, Run
 from mpcpipe.report.figures import plain, seconds, share, ticks
 from mpcpipe.report.pieces import COMPUTING, WAITING, Piece, Row, columns, runs
 
-WIDTH, LEFT, RIGHT = 1080, 118, 84
+WIDTH, LEFT, RIGHT = 1080, 92, 112
 PLOT = WIDTH - LEFT - RIGHT
 _COLUMNS = 2 * PLOT
-_BAR, _LANE, _HEAD, _AXIS = 14, 30, 26, 30
+_BAR, _LANE, _HEAD, _GAP, _AXIS = 14, 30, 26, 12, 30
 _LABEL = 6.2
 """Width of a letter of an action's name."""
 
@@ -77,6 +77,11 @@ class Timeline:
     left: int = LEFT
     bar: int = _BAR
 
+    @property
+    def kinds(self) -> set[str]:
+        """The classes that it has."""
+        return {kind for group in self.groups for lane in group.lanes for kind, _ in lane.paths}
+
 
 @dataclass(frozen=True)
 class _Scale:
@@ -98,22 +103,24 @@ def timeline(run: Run, step: int, name: str, plan: Plan | None = None) -> Timeli
     if predicted:
         assert plan is not None
         scale = _Scale(0.0, PLOT / whole_s)
-        lanes = tuple(_lane(row, scale, y + _HEAD + i * _LANE, whole_s, ()) for i, row in enumerate(predicted))
+        own_s = _span(predicted)
+        lanes = tuple(_lane(row, scale, y + _HEAD + i * _LANE, whole_s, own_s, ()) for i, row in enumerate(predicted))
         note = f"{seconds(plan.predicted_step_s)} a step, by the plan for {plan.net}"
         groups.append(Group("predicted", note, y, lanes, True))
-        y += _HEAD + _LANE * len(lanes) + 6
+        y += _HEAD + _LANE * len(lanes) + _GAP
     scale = _Scale(begin_s, PLOT / whole_s)
     for party in run.parties:
         rows = party.rows(step)
+        own_s = _span(rows)
         lanes = tuple(
-            _lane(row, scale, y + _HEAD + i * _LANE, whole_s, _boxes(party, step, row.worker, scale))
+            _lane(row, scale, y + _HEAD + i * _LANE, whole_s, own_s, _boxes(party, step, row.worker, scale))
             for i, row in enumerate(rows)
         )
         groups.append(Group(party.party, "measured" if predicted else "", y, lanes))
-        y += _HEAD + _LANE * len(lanes) + 6
+        y += _HEAD + _LANE * len(lanes) + _GAP
     unit, factor = ("s", 1.0) if whole_s >= 1 else ("ms", 1e3)
     marks = tuple((scale.x(begin_s + at / factor), plain(at)) for at in ticks(0.0, whole_s * factor, 9))
-    return Timeline(step, name, end_s - begin_s, tuple(groups), marks, unit, y + _AXIS, _HEAD, y)
+    return Timeline(step, name, end_s - begin_s, tuple(groups), marks, unit, y - _GAP + _AXIS, _HEAD, y - _GAP)
 
 
 def predicted_rows(plan: Plan) -> tuple[Row, ...]:
@@ -124,14 +131,20 @@ def predicted_rows(plan: Plan) -> tuple[Row, ...]:
     return tuple(Row(w.name, tuple(p)) for w, p in zip(plan.schedule.workers, found, strict=True))
 
 
-def _lane(row: Row, scale: _Scale, y: float, whole_s: float, boxes: tuple[Box, ...]) -> Lane:
+def _span(rows: Sequence[Row]) -> tuple[float, float]:
+    pieces = [piece for row in rows for piece in row.pieces]
+    return min((p.begin_s for p in pieces), default=0.0), max((p.end_s for p in pieces), default=0.0)
+
+
+def _lane(
+    row: Row, scale: _Scale, y: float, whole_s: float, span_s: tuple[float, float], boxes: tuple[Box, ...]
+) -> Lane:
     signs = columns(row.pieces, scale.begin_s, scale.begin_s + whole_s, _COLUMNS)
     paths: dict[str, list[str]] = {}
     for sign, first, last in runs(signs):
         moves = paths.setdefault(KINDS[sign], [])
         moves.append(f"M{LEFT + first / 2:g} 0h{(last - first) / 2:g}v{_BAR}h-{(last - first) / 2:g}z")
-    begin_s = min((p.begin_s for p in row.pieces), default=scale.begin_s)
-    end_s = max((p.end_s for p in row.pieces), default=scale.begin_s)
+    begin_s, end_s = span_s
     computing_s = sum(p.end_s - p.begin_s for p in row.pieces if p.sign in COMPUTING)
     return Lane(
         row.worker,
@@ -140,7 +153,7 @@ def _lane(row: Row, scale: _Scale, y: float, whole_s: float, boxes: tuple[Box, .
         round(max(0.5, (end_s - begin_s) * scale.per_s), 1),
         tuple((kind, "".join(moves)) for kind, moves in paths.items()),
         boxes,
-        f"{share(computing_s, end_s - begin_s)} computing" if row.pieces else "",
+        f"{share(computing_s, end_s - begin_s)} computing",
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 import jinja2
@@ -93,6 +92,8 @@ def page(run: Run, facts: Facts) -> str:
         loss=_loss(run),
         step_times=_step_times(run, facts),
         timelines=lines,
+        kinds={kind for line in lines for kind in line.kinds},
+        no_loss=_no_loss(run),
         shown=next((index for index, one in enumerate(lines) if one.name == "median"), 0),
         party_rows=party_rows(run, names),
         first=names[0],
@@ -104,7 +105,6 @@ def page(run: Run, facts: Facts) -> str:
         job_text=None if run.job is None else dumps(public(run.job)).strip(),
         share=figures.share,
         about=_about(run),
-        pairs=partial(zip, strict=False),
     )
 
 
@@ -145,7 +145,7 @@ def party_rows(run: Run, names: Sequence[str]) -> tuple[PartyRow, ...]:
     """A row a party: means over the steps."""
     r = run.result
     keys = ("compute_s", "wait_s", "idle_s", "sent_bytes_per_step", "peak_rss_bytes")
-    return tuple(PartyRow(name, *map(float, row)) for name, row in zip(names, zip(*(r[k] for k in keys)), strict=True))  # noqa: B905
+    return tuple(PartyRow(name, *(float(r[key][number]) for key in keys)) for number, name in enumerate(names))
 
 
 def _when(run: Run) -> str | None:
@@ -178,10 +178,8 @@ def _tiles(run: Run, facts: Facts) -> list[Tile]:
     predicted = f"; {figures.seconds(facts.plan.predicted_step_s)} predicted" if facts.plan else ""
     tiles.append(Tile("a step", figures.seconds(r["step_s"]), f"median of {len(r['steps_s'])}{predicted}"))
     sent = r["sent_bytes_per_step"]
-    tiles.append(
-        Tile("sent a step", figures.nbytes(sum(sent)), f"all parties; {figures.nbytes(max(sent))} the most one sends")
-    )
-    tiles.append(Tile("rounds a step", f"{r['rounds_per_step']:g}", "messages that wait for one another"))
+    tiles.append(Tile("sent a step", figures.nbytes(sum(sent)), f"by all; {figures.nbytes(max(sent))} at most by one"))
+    tiles.append(Tile("rounds a step", f"{r['rounds_per_step']:,.0f}", "messages that wait for one another"))
     return tiles
 
 
@@ -191,6 +189,13 @@ def _loss(run: Run) -> Chart | None:
     if not steps or len(steps) != len(losses):
         steps = list(range(1, len(losses) + 1))
     return line_chart("the loss by step", steps, losses) if losses else None
+
+
+def _no_loss(run: Run) -> str:
+    every = run.job.reveal.loss_every if run.job else 0
+    if every:
+        return f"No loss was opened, though the job asks for one every {every} steps."
+    return "Every loss stayed secret. With reveal.loss_every = N in the job, every N-th is opened to all parties."
 
 
 def _step_times(run: Run, facts: Facts) -> Chart | None:

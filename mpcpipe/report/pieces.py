@@ -4,8 +4,8 @@
     pieces      ├ idle ┤ F ├ wait ┤ F ├ wait ┤ F
     columns          FF...FF..FFF
 
-A sign stands for each kind: a letter where the worker computes (F, B, I, W, U), a dot where it waits for other parties, a
-blank where it has nothing to do (another worker of its party has to finish first).
+A sign stands for each kind: a letter where the worker computes (F, B, I, W, U), a dot where it waits for other parties,
+a blank where it has nothing to do (another worker of its party has to finish first).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A run in the Chrome trace event format, for ui.perfetto.dev and chrome://tracing.
 
-One process a party, one thread a worker. On a worker's thread stand its actions, and inside each what it did: computing,
-waiting, idle. Thread 0 has the steps. Counters: payload bytes sent so far, and how many workers compute.
+One process a party, one thread a worker. On a worker's thread stand its actions, and inside each what it did:
+computing, waiting, idle. Thread 0 has the steps. Counters: payload bytes sent so far, and how many workers compute.
 Source: "Trace Event Format" (Google, 2016), the JSON object form; times in microseconds.
 """
 
@@ -47,8 +47,7 @@ def _party(pid: int, party: PartyEvents, first_s: float) -> Iterator[dict[str, A
     for worker, tid in threads.items():
         yield _named("thread_name", pid, tid, f"worker {worker}")
         yield {"ph": "M", "pid": pid, "tid": tid, "name": "thread_sort_index", "args": {"sort_index": tid}}
-    for step in sorted({event.step for event in party.events}):
-        own = party.of(step)
+    for step, own in party.by_step.items():
         yield slice_(0, f"step {step}", min(e.begin_s for e in own), max(e.end_s for e in own), cat="step")
     changes: list[tuple[float, int]] = []
     for event in party.events:
