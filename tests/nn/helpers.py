@@ -9,6 +9,7 @@ import torch
 
 from mpcpipe.nn.fixed import Fixed, PartialGrad
 from mpcpipe.nn.layers import Layer, walk
+from mpcpipe.protocol.additive2 import Additive2
 from mpcpipe.protocol.base import Protocol
 from mpcpipe.protocol.plaintext import Plaintext
 from mpcpipe.protocol.replicated3 import Replicated3
@@ -17,7 +18,7 @@ from tests import simulate
 
 F = 16
 UNIT = 2.0**-F
-KINDS = [Plaintext, Replicated3]
+KINDS = [Plaintext, Replicated3, Additive2]
 
 
 def parties(kind: type[Protocol], k: int = 64) -> list[Protocol]:
@@ -61,3 +62,10 @@ def give(ps: list[Protocol], models: list[list[Layer]], values: dict[str, torch.
             if name == copies[0].name:
                 for layer, held in zip(copies, secret(ps, value.detach()), strict=True):
                     (layer.buffers if buffers else layer.parameters)[key] = held
+
+
+def right_rounds(kind: type[Protocol], measured: int, under_replicated3: int) -> bool:
+    """Whether `measured` is what this protocol should take, given what replicated3 takes."""
+    if kind is Plaintext:
+        return measured == 0
+    return measured == under_replicated3 if kind is Replicated3 else 0 < measured <= under_replicated3

@@ -12,7 +12,7 @@ from mpcpipe.nn.pieces import centers, cubics, edges
 from mpcpipe.nn.softmax import softmax
 from mpcpipe.protocol.replicated3 import Replicated3
 from tests import simulate
-from tests.nn.helpers import KINDS, UNIT, opened, parties, run, secret
+from tests.nn.helpers import KINDS, UNIT, opened, parties, right_rounds, run, secret
 
 
 def apply(kind, x, bits, function):
@@ -51,7 +51,7 @@ def test_exp_with_four_squarings(kind):
     error = (y - x.exp()).abs()
     assert error.max() <= 2.2e-6
     assert error[x < -6].max() <= 4e-7
-    assert out.rounds == (18 if kind is Replicated3 else 0)
+    assert right_rounds(kind, out.rounds, 18)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -60,7 +60,7 @@ def test_exp_of_other_scales(kind, bits, rounds):
     x = units(grid(-16, 0, 501), bits)
     y, out = apply(kind, x, bits, functional.exp)
     assert (y - x.exp()).abs().max() <= (4.5e-6 if bits == 12 else 2.0**-16 + 4.5e-6)
-    assert out.rounds == (rounds if kind is Replicated3 else 0)
+    assert right_rounds(kind, out.rounds, rounds)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -101,7 +101,7 @@ def test_wide(kind, function, f, relative, rounds):
     x = units(octave_grid(2.0**-8, 2.0**6), 24)
     y, out = apply(kind, x, 24, lambda p, s: function(p, s, 2.0**-8, 2.0**6, 20))
     assert ((y - f(x)).abs() <= relative * f(x) + 2**-20).all()
-    assert out.rounds == (rounds if kind is Replicated3 else 0)
+    assert right_rounds(kind, out.rounds, rounds)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -125,7 +125,7 @@ def test_log(kind):
     x = units(octave_grid(2.0**-8, 2.0**6), 24)
     y, out = apply(kind, x, 24, lambda p, s: functional.log(p, s, 2.0**-8, 2.0**6))
     assert (y - x.log()).abs().max() <= 2e-6 + UNIT
-    assert out.rounds == (20 if kind is Replicated3 else 0)
+    assert right_rounds(kind, out.rounds, 20)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -134,7 +134,7 @@ def test_maximum(kind, n, rounds):
     x = units(torch.randn(n, 50, generator=torch.Generator().manual_seed(n), dtype=torch.float64), 16)
     y, out = apply(kind, x, 16, functional.maximum)
     assert torch.equal(y, x.max(0).values)
-    assert out.rounds == (rounds if kind is Replicated3 else 0)
+    assert right_rounds(kind, out.rounds, rounds)
 
 
 def logits(batch, classes):
@@ -156,7 +156,7 @@ def test_softmax(kind, classes, rounds):
     y = opened(ps, [r.probabilities for r in out.results])
     assert (y - torch.softmax(x, 1)).abs().max() <= 3.01 * UNIT
     assert (y >= -UNIT).all()
-    assert out.rounds == (rounds if kind is Replicated3 else 0)
+    assert right_rounds(kind, out.rounds, rounds)
 
 
 def test_softmax_with_fewer_compared_bits():
