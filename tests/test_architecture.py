@@ -19,9 +19,10 @@ MAY_IMPORT = {
     "job": {"errors", "protocol", "nn"},
     "data": {"errors", "job", "ring"},
     "plan": {"errors", "ring", "random", "link", "protocol", "nn", "job"},
+    "report": {"errors", "protocol", "job", "plan"},
     "runtime": {"errors", "ring", "random", "link", "protocol", "nn", "job", "data", "plan"},
     "api": {"errors", "job", "runtime"},
-    "cli": {"errors", "ring", "link", "protocol", "nn", "job", "data", "plan", "runtime"},
+    "cli": {"errors", "ring", "link", "protocol", "nn", "job", "data", "plan", "report", "runtime"},
 }
 
 

@@ -30,8 +30,17 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="All steps for ui.perfetto.dev or chrome://tracing.",
 )
+@click.option(
+    "--plan",
+    "plan_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="The prediction (of mpcpipe plan -o FILE) to show above what was measured; else RUN/plan.json, if it is there.",
+)
 @with_json
-def report(run: Path | None, output: Path | None, trace: Path | None, json_file: str | None) -> None:
+def report(
+    run: Path | None, output: Path | None, trace: Path | None, plan_file: Path | None, json_file: str | None
+) -> None:
     """What happened in the run whose folder is RUN (the newest in runs/): one HTML page, with nothing to fetch.
 
     The loss, the timeline of every worker, bytes and rounds of every layer, what was opened.
@@ -41,7 +50,7 @@ def report(run: Path | None, output: Path | None, trace: Path | None, json_file:
     from mpcpipe.report.trace import chrome_trace
 
     found = read_run(run if run is not None else newest(Path("runs")))
-    facts = _facts(found)
+    facts = _facts(found, plan_file)
     file = output or found.folder / "report.html"
     _write(file, page(found, facts))
     if trace is not None:
@@ -71,19 +80,30 @@ def _write(file: Path, text: str) -> None:
         raise UsageError(f"{file} cannot be written: {error.strerror}") from error
 
 
-def _facts(run: Run) -> Facts:
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--plan {file}: cannot be read: {error}") from error
+
+
+def _facts(run: Run, plan_file: Path | None) -> Facts:
     """What the page shows besides the folder's contents. What cannot be worked out here is left out, with a note."""
     from mpcpipe.plan.plan import Plan
     from mpcpipe.protocol.registry import known_protocol
     from mpcpipe.report.page import Facts
+    from mpcpipe.runtime.planning import job_digest
 
-    plan = None if run.plan_text is None else Plan.from_json(run.plan_text)
+    text = run.plan_text if plan_file is None else _read(plan_file)
+    plan = None if text is None else Plan.from_json(text)
     try:
         promise: str | None = known_protocol(run.result["protocol"]).promise
     except MpcpipeError:
         promise = None  # a protocol of a package that is not installed here
     layers, expected, notes = None, None, []
     if run.job is not None:
+        if plan is not None:
+            plan.check_job(job_digest(run.job))
         try:
             layers = _layers(run.job, run.result)
             expected = _expected(run.job, run.result)
@@ -95,29 +115,13 @@ def _facts(run: Run) -> Facts:
 def _layers(job: Job, result: dict[str, Any]) -> tuple[LayerCost, ...]:
     from mpcpipe.job.model import build_chain
     from mpcpipe.plan.cost import chain_costs
-    from mpcpipe.plan.drive import Setting
     from mpcpipe.plan.stages import split
-    from mpcpipe.protocol.registry import protocol_named
     from mpcpipe.report.layers import layer_costs
     from mpcpipe.runtime.described import layer_rows
-    from mpcpipe.runtime.recipe import loss_of, optimizer_of
+    from mpcpipe.runtime.planning import setting_of
 
     _, chain = build_chain(job)
-    p, features = job.protocol, job.data.features
-    by_batch = job.data.sharing == "batch" and features is not None and features.owner is not None
-    setting = Setting(
-        protocol=protocol_named(p.name),
-        make_loss=lambda: loss_of(job.train, p.fraction_bits),
-        make_optimizer=lambda: optimizer_of(job.train),
-        classes=job.data.classes,
-        batch_size=job.train.batch_size,
-        parties=len(job.parties.names),
-        ring_bits=p.ring_bits,
-        fraction_bits=p.fraction_bits,
-        compare_bits=p.compare_bits,
-        learning_rate=job.train.learning_rate,
-        owner=job.number(str(features.owner)) if by_batch and features is not None else None,
-    )
+    setting = setting_of(job)
     return layer_costs(
         lambda rows: chain_costs(chain, setting, rows),
         split(job.train.batch_size, int(result.get("microbatches", 1))),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,6 +19,9 @@ from mpcpipe.job.write import dumps
 from mpcpipe.runtime.events import Event
 from mpcpipe.runtime.identity import protection
 from mpcpipe.runtime.launch import PartyOptions, run_local
+
+if TYPE_CHECKING:
+    from mpcpipe.plan.plan import Plan
 
 FIRST_PORT = 17300
 """Party i listens on this port plus i where a host is given without one."""
@@ -68,8 +71,10 @@ def train(
         changes.append("parties.insecure_plaintext=true")
     described = load(job, changes)
     here = party is None and hosts is None and not described.parties.hosts
-    described, changes = _with_plan(described, changes, here)
+    described, changes, plan = _with_plan(described, changes, here)
     folder = _run_folder(described)
+    if plan is not None:
+        (folder / "plan.json").write_text(plan.to_json(), encoding="utf-8")
     (folder / "job.toml").write_text(dumps(public(described)), encoding="utf-8")
     if insecure_keys is not None:
         console.note("INSECURE: --insecure-keys makes all masks guessable; use it only on data that anybody may see")
@@ -90,11 +95,11 @@ def train(
     console.write_json(json_file, result)
 
 
-def _with_plan(job: Job, changes: list[str], here: bool) -> tuple[Job, list[str]]:
-    """The job with what it leaves to "auto" chosen, and the overrides that say so to the parties."""
+def _with_plan(job: Job, changes: list[str], here: bool) -> tuple[Job, list[str], Plan | None]:
+    """The job with what it leaves to "auto" chosen, the overrides that say so to the parties, and the plan."""
     pipeline = job.pipeline
     if pipeline.file is not None or (pipeline.stages and pipeline.microbatches and pipeline.schedule != "auto"):
-        return job, changes
+        return job, changes, None
     from mpcpipe.plan.net import Net
     from mpcpipe.runtime.planning import overrides_of, plan_job, planned, refuse_auto
 
@@ -103,7 +108,7 @@ def _with_plan(job: Job, changes: list[str], here: bool) -> tuple[Job, list[str]
     console.note("planning the pipeline (measures this machine the first time)")
     plan = plan_job(job, Net(), len(job.parties.names))
     console.note(plan.why)
-    return planned(job, plan), [*changes, *overrides_of(plan)]
+    return planned(job, plan), [*changes, *overrides_of(plan)], plan
 
 
 def _run_folder(job: Job) -> Path:

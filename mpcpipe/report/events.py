@@ -180,7 +180,7 @@ def read_run(folder: Path) -> Run:
 
 
 def read_events(file: Path) -> tuple[tuple[Event, ...], bool]:
-    """Events of one party, and whether the last line is cut off. Another damaged line is a UsageError with its number."""
+    """Events of one party, and whether the last line is cut off. Another damaged line is a UsageError."""
     lines = file.read_text(encoding="utf-8", errors="replace").split("\n")
     whole, rest = lines[:-1], lines[-1]
     events, cut = [], bool(rest)

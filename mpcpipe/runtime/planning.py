@@ -44,10 +44,15 @@ def plan_job(job: Job, net: Net, local_parties: int, machine: Machine | None = N
     Errors: PlanError for what cannot be had, ModelError and JobError as for training.
     """
     _, chain = build_chain(job)
+    return plan_for(chain, setting_of(job), net, job_digest(job), _wish(job), local_parties, machine)
+
+
+def setting_of(job: Job) -> Setting:
+    """All that the costs of the job's layers depend on, besides the layers. Where several own rows: the first."""
     owners = [job.data.features.owner] if job.data.features else [part.owner for part in job.data.rows]
     first = owners[0]
     assert first is not None, "checked by job.load"
-    setting = Setting(
+    return Setting(
         protocol=protocol_named(job.protocol.name),
         make_loss=lambda: loss_of(job.train, job.protocol.fraction_bits),
         make_optimizer=lambda: optimizer_of(job.train),
@@ -60,7 +65,6 @@ def plan_job(job: Job, net: Net, local_parties: int, machine: Machine | None = N
         learning_rate=job.train.learning_rate,
         owner=None if job.data.sharing == "once" else job.number(first),
     )
-    return plan_for(chain, setting, net, job_digest(job), _wish(job), local_parties, machine)
 
 
 def _wish(job: Job) -> Wish:
