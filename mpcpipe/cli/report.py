@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     "plan_file",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="The prediction (of mpcpipe plan -o FILE) to show above what was measured; else RUN/plan.json, if it is there.",
+    help="The prediction of `mpcpipe plan -o FILE`, shown above what was measured; else RUN/plan.json, if there.",
 )
 @with_json
 def report(
