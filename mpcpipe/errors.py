@@ -16,6 +16,7 @@
     ├── AgreementError          20   the parties were started with different jobs
     ├── CheckpointError         21   a checkpoint is missing, damaged or of another job
     ├── KernelError             22   the native library cannot do what was asked
+    ├── IntegrityError          23   a party deviates from the protocol
     └── Interrupted            130   stopped by the user
 
 A message says what happened, at which party, stage and step, with the values, and what to do next. The launcher
@@ -119,6 +120,12 @@ class KernelError(MpcpipeError):
     """The native library cannot do what was asked of it."""
 
     exit_code = 22
+
+
+class IntegrityError(MpcpipeError):
+    """A party sent something else than the protocol says; the message says which one of two, and where it was noticed."""
+
+    exit_code = 23
 
 
 class Interrupted(MpcpipeError):

@@ -180,6 +180,24 @@ class Protocol(ABC):
         """Shares of zeros. Local."""
         return torch.zeros((self.components, *shape), dtype=self.ring.dtype, device=device)
 
+    # finding out who deviates, where the protocol promises that
+
+    async def check(self) -> None:
+        """Check everything so far that other parties sent; before a reveal it happens by itself. IntegrityError."""
+        return None
+
+    def lane(self, number: int) -> Self:
+        """The same party as worker `number` (from 1; 0 is who runs alone), each of which has a pace of its own."""
+        return self
+
+    def evidence(self) -> Any:
+        """What goes along with a value that is handed to another worker, for `learn`."""
+        return None
+
+    def learn(self, evidence: Any) -> None:
+        """This worker goes on with values that came with this evidence."""
+        return None
+
     # products
 
     @abstractmethod

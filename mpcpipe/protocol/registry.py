@@ -31,6 +31,12 @@ PROTOCOLS: dict[str, Known] = {
     "replicated3": Known(
         "mpcpipe.protocol.replicated3:Replicated3", (3,), "3 parties, semi-honest, any one of them may be curious"
     ),
+    "replicated4": Known(
+        "mpcpipe.protocol.replicated4:Replicated4",
+        (4,),
+        "4 parties, malicious with abort: any one of them may do whatever it likes, and is found out before anything "
+        "that depends on it is opened",
+    ),
     "additive2": Known(
         "mpcpipe.protocol.additive2:Additive2",
         (3,),

@@ -11,13 +11,14 @@ from mpcpipe.protocol.additive2 import Additive2
 from mpcpipe.protocol.base import Protocol
 from mpcpipe.protocol.plaintext import Plaintext
 from mpcpipe.protocol.replicated3 import Replicated3
+from mpcpipe.protocol.replicated4 import Replicated4
 from mpcpipe.protocol.rounds import gather
 from mpcpipe.ring.bilinear import MUL
 from mpcpipe.ring.ring import Ring
 from tests.conformance.cases import BILINEAR, OPERATIONS, SIZES, uniform
 from tests.simulate import computing, parties, reveal, share, together
 
-PROTOCOLS = (Replicated3, Additive2, Plaintext)
+PROTOCOLS = (Replicated3, Additive2, Replicated4, Plaintext)
 RINGS = (64, 32, 20)
 
 
@@ -81,10 +82,11 @@ def test_bilinear_operations_are_exact(kind: type[Protocol], k: int, name: str) 
     assert torch.equal(reveal(ps, z.results), big_int(op, x, y, ps[0].ring))
 
 
-@pytest.mark.parametrize("owner", [0, 1, 2])
+@pytest.mark.parametrize("owner", [0, 1, 2, 3])
 @pytest.mark.parametrize("n", SIZES)
 def test_share_and_reveal(kind: type[Protocol], k: int, owner: int, n: int) -> None:
     ps = parties(kind, k)
+    owner %= len(ps)
     x = spread(k, (n,), 3)
     if owner == kind.dealer:
         with pytest.raises(ValueError, match="the dealer, which has nothing to share"):
@@ -95,7 +97,7 @@ def test_share_and_reveal(kind: type[Protocol], k: int, owner: int, n: int) -> N
     for receiver in computing(ps):
         opened = together(ps, lambda p, to=receiver: p.reveal(shares[p.party], to, "to one")).results
         assert torch.equal(opened[receiver], x)
-        assert all(opened[i] is None for i in range(3) if i != receiver)
+        assert all(opened[p.party] is None for p in ps if p.party != receiver)
 
 
 def test_public_values_are_shares(kind: type[Protocol], k: int) -> None:

@@ -20,8 +20,10 @@ def test_what_stands_in_the_table_is_what_the_class_says(name: str) -> None:
 
 
 def test_a_wrong_name_gets_the_nearest_right_one() -> None:
-    with pytest.raises(JobError, match=r"did you mean 'replicated3'\? Known: additive2, plaintext, replicated3"):
-        known_protocol("replicated")
+    with pytest.raises(
+        JobError, match=r"did you mean 'replicated3'\? Known: additive2, plaintext, replicated3, replicated4"
+    ):
+        known_protocol("replicatd3")
 
 
 def test_the_command_line_answers_without_torch() -> None:

@@ -1,0 +1,73 @@
+"""What replicated4 costs: payload bytes of all four parties together, exact. An element takes 4 or 8 bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mpcpipe.protocol.base import Cost, Costs
+from mpcpipe.protocol.carry import tree_ands
+from mpcpipe.protocol.wrap import correction_bytes
+from mpcpipe.random.mac import TAG_BYTES
+from mpcpipe.ring.bilinear import Bilinear, Shape
+from mpcpipe.ring.ops import words
+from mpcpipe.ring.ring import Ring
+
+
+def halves(n: int) -> tuple[int, int]:
+    """Sizes of the two parts of n that two parties send."""
+    return (n + 1) // 2, n // 2
+
+
+CHECK_BYTES = 12 * 2 * TAG_BYTES + 12
+"""Between any two parties, each way: two sums of tags, and a byte that says that all was right."""
+
+
+@dataclass(frozen=True)
+class Replicated4Costs(Costs):
+    """See `Costs`."""
+
+    ring: Ring
+    compare_bits: int
+
+    def share(self, numel: int) -> Cost:
+        """The owner sends one element to two parties, who compare; the rest comes from streams."""
+        return Cost(1, 2 * numel * self.ring.nbytes)
+
+    def reveal(self, numel: int, to_all: bool) -> Cost:
+        """A check; then each who learns it gets the component that it lacks from one party, and a tag from another."""
+        if not numel:
+            return Cost(1)
+        return Cost(3, CHECK_BYTES + (numel * self.ring.nbytes + TAG_BYTES) * (4 if to_all else 1))
+
+    def multiply(self, op: Bilinear, x: Shape, y: Shape) -> Cost:
+        """Three local products."""
+        return Cost(0, 0, 3 * op.macs(x, y))
+
+    def reduce(self, numel: int, truncate: int = 0) -> Cost:
+        """Six summands, each known to two parties, are shared. With truncation four of them go into the two halves."""
+        if not truncate:
+            return Cost(1, 6 * numel * self.ring.nbytes)
+        return Cost(1, 4 * numel * self.ring.nbytes) + self.truncate(numel, truncate)
+
+    def truncate(self, numel: int, bits: int) -> Cost:
+        """Two shifted halves; two bits and their four cross products modulo 2^bits."""
+        return Cost(2, numel * (2 * self.ring.nbytes + 6 * correction_bytes(bits)))
+
+    def nonnegative(self, numel: int) -> Cost:
+        """Two sharings of m planes, four cross products of m-1 planes, then the tree: six messages a plane."""
+        m = self.compare_bits
+        levels = tree_ands(m - 1)
+        planes = 2 * m + 4 * (m - 1) + 6 * sum(pairs + propagated for pairs, propagated in levels)
+        return Cost(2 + len(levels), planes * 8 * words(numel))
+
+    def to_ring(self, numel: int) -> Cost:
+        """Two halves of a bit, four cross products."""
+        return Cost(2, 6 * numel * self.ring.nbytes)
+
+    def select(self, numel: int) -> Cost:
+        """Two halves of a bit, two halves of the value, four cross products."""
+        return Cost(2, 8 * numel * self.ring.nbytes)
+
+    def select_again(self, numel: int) -> Cost:
+        """As `select`, but the halves of the bit are shared already."""
+        return Cost(2, 6 * numel * self.ring.nbytes)
