@@ -58,7 +58,31 @@ def _protocol(job: Job, where: Where) -> Job:
     if count not in kind.party_counts:
         needs = " or ".join(map(str, kind.party_counts))
         raise where.error("parties.names", f"has {count} names; {p.name} is for {needs} parties")
+    if kind.dealer is not None:
+        _dealer(job, job.parties.names[kind.dealer], where)
     return replace(job, protocol=p)
+
+
+def _dealer(job: Job, dealer: str, where: Where) -> None:
+    """Who deals randomness could undo all masks: it must have no part in the data, and not get the model."""
+    d = job.data
+    owners = {f"data.rows[{i}].owner": part.owner for i, part in enumerate(d.rows)}
+    owners |= {
+        f"data.{what}.owner": source.owner
+        for what, source in (("features", d.features), ("labels", d.labels))
+        if source is not None and source.owner is not None
+    }
+    for key, owner in owners.items():
+        if owner == dealer:
+            raise where.error(
+                key,
+                f"is {dealer!r}: the dealer is one of the parties with data. {job.protocol.name} takes the last of "
+                "parties.names as its dealer, which must have none; name one that has no part in the data last",
+            )
+    if job.model.reveal_to == dealer:
+        raise where.error(
+            "model.reveal_to", f"is {dealer!r}: the dealer of {job.protocol.name} must not learn the model"
+        )
 
 
 def _named(where: Where, look: Callable[[], T]) -> T:

@@ -60,6 +60,13 @@ class Link(ABC):
     def receive(self, label: str, expected: Sequence[Part]) -> tuple[list[torch.Tensor], int]:
         """Wait for the frame `label`; returns its parts, as new tensors, and the sender's clock."""
 
+    def drain(self, most_bytes: int) -> None:
+        """Wait until no more than so many bytes of what was sent are still in this process. Errors: PeerLost.
+
+        Here: at once, which is right where nothing queues up.
+        """
+        return None
+
     @abstractmethod
     def close(self) -> None:
         """Send what is still queued, then give the channel back. May be called twice."""
@@ -75,7 +82,9 @@ class Mesh:
 
     The clock is Lamport's: a frame carries the sender's clock plus one, a receiver takes the larger of its own and the
     frame's. So after a run it says how many messages depended on each other: the rounds that a slow network charges.
-    `waits`: when it waited noticeably (`time.perf_counter`), until somebody takes the list.
+    `waits`: when it waited noticeably (`time.perf_counter`), until somebody takes the list. `ahead_bytes`: for a party
+    that only sends, how much may lie in a link's queue before it waits; the others never wait to send, or two of them
+    could wait for each other.
     """
 
     party: int
@@ -83,12 +92,15 @@ class Mesh:
     links: Mapping[int, Link] = field(default_factory=dict)
     clock: int = 0
     waits: list[tuple[float, float]] = field(default_factory=list)
+    ahead_bytes: int | None = None
 
     def send(self, label: str, outgoing: Mapping[int, Sequence[torch.Tensor]]) -> None:
         """Send one frame to each party of `outgoing` that has parts for it."""
         for peer, parts in outgoing.items():
             if parts:
                 self.links[peer].send(label, parts, self.clock + 1)
+                if self.ahead_bytes is not None:
+                    self.links[peer].drain(self.ahead_bytes)
 
     def receive(self, label: str, incoming: Mapping[int, Sequence[Part]]) -> dict[int, list[torch.Tensor]]:
         """Wait for one frame from each party of `incoming`; returns each one's parts."""

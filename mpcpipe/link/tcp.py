@@ -120,6 +120,17 @@ class TcpLink(Link):
                     self._sender.start()
                 self._changed.notify_all()
 
+    def drain(self, most_bytes: int) -> None:
+        """Wait until no more than so many bytes are left to the sender thread."""
+        with self._changed:
+            while self._queued_bytes() > most_bytes and self._broken is None:
+                self._changed.wait()
+        if self._broken is not None:
+            raise self._cause_or(self._broken)
+
+    def _queued_bytes(self) -> int:
+        return sum(len(view) for _, views in self._queue for view in views)
+
     def _send_now(self, label: str, views: Views) -> Views:
         """Send what the socket takes without waiting; returns what is left."""
         try:

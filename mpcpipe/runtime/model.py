@@ -53,9 +53,14 @@ def save_model(path: Path, chain: Chain, values: dict[tuple[str, str], torch.Ten
 
 
 def save_shares(path: Path, chain: Chain) -> None:
-    """Write this party's shares of the model, readable by its user only. Useless without the other parties'."""
-    path.touch(mode=0o600)
+    """Write this party's shares of the model, readable by its user only. Useless without the other parties'.
+
+    A dealer has none, and writes nothing.
+    """
     named = secrets(chain.layers)
+    if any(value.data.is_meta for value in named.values()):
+        return
+    path.touch(mode=0o600)
     bits = {f"{layer}.{key}": str(value.fraction_bits) for (layer, key), value in named.items()}
     save_file({f"{layer}.{key}": value.data.contiguous() for (layer, key), value in named.items()}, path, metadata=bits)
     path.chmod(0o600)

@@ -38,6 +38,12 @@ from mpcpipe.runtime.memory import keep_freed_memory
 from mpcpipe.runtime.pipeline import Arrangement, arrange
 from mpcpipe.runtime.trainer import Trainer
 
+DEALER_AHEAD_BYTES = 32 << 20
+"""What a worker of a dealer, which waits for nobody, may have ready before the others have taken it."""
+
+DEALER_DEADLINE_S = 7 * 86_400.0
+"""A dealer that is done waits for the end of the others' training. That they live, it knows from their heartbeats."""
+
 
 def run_party(job: Job, options: PartyOptions, emit: Emit) -> dict[str, Any]:
     """Connect, train, report. Errors are raised here and, by then, told to all other parties."""
@@ -51,6 +57,7 @@ def run_party(job: Job, options: PartyOptions, emit: Emit) -> dict[str, Any]:
     module, chain = build_chain(job)
     arrangement = arrange(job, chain.layers)
     identity, pins = identity_of(job, options.party)
+    deals = options.party == protocol_named(job.protocol.name).dealer
     network = connect(
         options.party,
         options.addresses,
@@ -63,12 +70,14 @@ def run_party(job: Job, options: PartyOptions, emit: Emit) -> dict[str, Any]:
         },
         names=job.parties.names,
         deadline_s=job.run.connect_s,
-        message_deadline_s=job.run.deadline_s,
+        message_deadline_s=DEALER_DEADLINE_S if deals else job.run.deadline_s,
         insecure_plaintext=job.parties.insecure_plaintext,
         listener=listener,
         identity=identity,
         pins=pins,
     )
+    for worker in range(network.workers if deals else 0):
+        network.mesh(worker).ahead_bytes = DEALER_AHEAD_BYTES
     with network:
         report = _trainer(job, options, network, module, chain, arrangement, emit).run()
     report["versions"] = versions()

@@ -158,7 +158,8 @@ class Worker:
     async def _open_loss(self, task: Task) -> None:
         total = torch.stack(self._loss_shares.pop(task.step)).sum(0, dtype=self.p.ring.dtype)
         opened = await self.p.at(f"{task.step}/reveal loss").reveal(total, None, loss_of_step(task.step))
-        assert opened is not None
+        if opened is None:  # a dealer
+            return
         self.losses[task.step] = float(opened.item() / 2**self._loss_bits / task.batch_size)
 
     def _input_grad(self, action: Action, at: At) -> None:

@@ -257,6 +257,28 @@ TOGETHER = [
 ]  # fmt: skip
 
 
+DEALERS = [
+    (
+        'owner = "alice"',
+        'owner = "carol"',
+        "data.features.owner: is 'carol': the dealer is one of the parties with data",
+    ),
+    ('owner = "bob"', 'owner = "carol"', "data.labels.owner: is 'carol': the dealer is one of the parties with data"),
+    ('reveal_to = "alice"', 'reveal_to = "carol"', "model.reveal_to: is 'carol': the dealer of additive2 must not"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "message"), DEALERS)
+def test_a_dealer_has_no_data_and_gets_no_model(tmp_path: Path, old: str, new: str, message: str) -> None:
+    assert message in refused(tmp_path, old, new, "protocol.name=additive2")
+    written(tmp_path, TEXT, "protocol.name=additive2")
+
+
+def test_a_dealer_has_no_rows(tmp_path: Path) -> None:
+    message = refused(tmp_path, "[train]", "[train]", "protocol.name=additive2", text=ROWS)
+    assert "data.rows[1].owner: is 'carol': the dealer is one of the parties with data" in message
+
+
 @pytest.mark.parametrize(("old", "new", "message"), TOGETHER)
 def test_parts_that_do_not_fit(tmp_path: Path, old: str, new: str, message: str) -> None:
     assert message in refused(tmp_path, old, new)

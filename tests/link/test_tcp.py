@@ -247,3 +247,27 @@ def test_interrupt_wakes_a_waiting_worker_with_the_cause(sockets: Sockets) -> No
         end.send("y", [torch.arange(4)])
     end.close()
     peer.close()
+
+
+def test_who_only_sends_can_wait_until_the_peer_has_taken_it(ends: tuple[TcpLink, TcpLink]) -> None:
+    left, right = ends
+    left.drain(0)
+    large = torch.arange(1 << 20)
+    for index in range(8):
+        left.send(f"{index}", [large])
+    with ThreadPoolExecutor(1) as pool:
+        drained = pool.submit(left.drain, 8 << 20)
+        assert not drained.done()  # 64 MiB are more than any socket takes
+        for index in range(8):
+            assert torch.equal(right.receive(f"{index}", [Part(torch.int64, 1 << 20)])[0][0], large)
+        drained.result(timeout=20)
+
+
+def test_waiting_for_the_peer_to_take_it_ends_with_the_peer(ends: tuple[TcpLink, TcpLink]) -> None:
+    left, right = ends
+    left.send("x", [torch.zeros(8 << 20, dtype=torch.int64)])
+    with ThreadPoolExecutor(1) as pool:
+        drained = pool.submit(left.drain, 0)
+        right.close()
+        with pytest.raises(PeerLost):
+            drained.result(timeout=20)
