@@ -1,8 +1,8 @@
 """A run folder whose every figure is known: two stages, two micro-batches, steps of 10 seconds, three parties.
 
-          0    1    2    3    4    5    6    7    8    9   10
-    0.0   F    .    F    .    -    -    B    .    U    .
-    1.0   -    -    F    F    B    B    F    B    U    -        (. waiting, - idle)
+      0    1    2    3    4    5    6    7    8    9   10
+0.0   F    .    F    .    -    -    B    .    U    .
+1.0   -    -    F    F    B    B    F    B    U    -        (. waiting, - idle)
 """
 
 from __future__ import annotations

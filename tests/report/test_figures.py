@@ -20,7 +20,14 @@ def test_seconds(value: float, shown: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "shown"),
-    [(0, "0 B"), (999, "999 B"), (4_700_000, "4.70 MB"), (999_900, "1.00 MB"), (393_216, "393 kB"), (2.5e12, "2,500 GB")],
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (4_700_000, "4.70 MB"),
+        (999_900, "1.00 MB"),
+        (393_216, "393 kB"),
+        (2.5e12, "2,500 GB"),
+    ],
 )
 def test_nbytes(value: float, shown: str) -> None:
     assert nbytes(value) == shown

@@ -19,7 +19,11 @@ def test_groups() -> None:
 
 
 def test_unknown_ones_are_shown_as_they_are() -> None:
-    opened = [Opening("something else", 5, (2, 3)), Opening("model digest", None, (4,)), Opening("model digest", None, ())]
+    opened = [
+        Opening("something else", 5, (2, 3)),
+        Opening("model digest", None, (4,)),
+        Opening("model digest", None, ()),
+    ]
     first, second = grouped(opened, ["alice"])
     assert first == Opened("something else", "party 5", 1, 6, "")
     assert second == Opened("model digest", "all parties", 2, 5, "")
