@@ -30,9 +30,11 @@ document.querySelectorAll("g.lane").forEach(lane => {
   lane.dataset.drawn = box.width > 100 && box.height > 10 ? "yes" : "no";
 });
 document.querySelectorAll("svg").forEach(svg => {
-  const texts = [...svg.querySelectorAll("text")].map(text => text.getBoundingClientRect()).filter(box => box.width > 0);
-  const crossing = texts.filter((a, i) => texts.some((b, j) => i < j && a.left < b.right - 0.5 && b.left < a.right - 0.5 &&
-    a.top < b.bottom - 4 && b.top < a.bottom - 4));
+  const all = [...svg.querySelectorAll("text")].map(text => text.getBoundingClientRect());
+  const texts = all.filter(box => box.width > 0);
+  const beside = (a, b) => a.right - 0.5 <= b.left || b.right - 0.5 <= a.left;
+  const above = (a, b) => a.bottom - 4 <= b.top || b.bottom - 4 <= a.top;
+  const crossing = texts.filter((a, i) => texts.slice(i + 1).some(b => !beside(a, b) && !above(a, b)));
   svg.dataset.crossing = crossing.length;
 });
 document.documentElement.dataset.overflow = document.documentElement.scrollWidth > innerWidth ? "yes" : "no";

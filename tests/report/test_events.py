@@ -81,9 +81,9 @@ def test_a_damaged_line(tmp_path: Path, change: dict[str, object], says: str) ->
 
 
 def test_what_is_no_run(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is not a folder; a run's folder has result.json in it"):
+    with pytest.raises(UsageError, match=r"is not a folder; a run's folder has result\.json in it"):
         read_run(tmp_path / "nowhere")
-    with pytest.raises(UsageError, match="is not a run's folder: it has no result.json"):
+    with pytest.raises(UsageError, match=r"is not a run's folder: it has no result\.json"):
         read_run(tmp_path)
 
 

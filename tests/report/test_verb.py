@@ -59,7 +59,7 @@ def test_mistakes(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run")
     with pytest.raises(UsageError, match="cannot be written"):
         call(folder, "-o", tmp_path / "nowhere" / "page.html")
-    with pytest.raises(UsageError, match="--plan .*nowhere: cannot be read"):
+    with pytest.raises(UsageError, match=r"--plan .*nowhere: cannot be read"):
         call(folder, "--plan", tmp_path / "nowhere")
     plan = tmp_path / "plan.json"
     plan.write_text(simple_plan().to_json())
