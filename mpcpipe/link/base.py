@@ -13,6 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 
@@ -76,6 +77,16 @@ NOTICEABLE_S = 100e-6
 """Shorter waits are not written down one by one; `Traffic.wait_s` counts all."""
 
 
+class Turn(Protocol):
+    """What a worker gives up while it waits; see `runtime.turns`."""
+
+    def acquire(self) -> None:
+        """Take it."""
+
+    def release(self) -> None:
+        """Give it up."""
+
+
 @dataclass
 class Mesh:
     """A worker's links to the same worker of every other party, and its round clock.
@@ -92,6 +103,7 @@ class Mesh:
     links: Mapping[int, Link] = field(default_factory=dict)
     clock: int = 0
     waits: list[tuple[float, float]] = field(default_factory=list)
+    turn: Turn | None = None
     ahead_bytes: int | None = None
 
     def send(self, label: str, outgoing: Mapping[int, Sequence[torch.Tensor]]) -> None:
@@ -100,10 +112,28 @@ class Mesh:
             if parts:
                 self.links[peer].send(label, parts, self.clock + 1)
                 if self.ahead_bytes is not None:
-                    self.links[peer].drain(self.ahead_bytes)
+                    self._drain(self.links[peer], self.ahead_bytes)
+
+    def _drain(self, link: Link, most_bytes: int) -> None:
+        if self.turn is None:
+            return link.drain(most_bytes)
+        self.turn.release()
+        try:
+            return link.drain(most_bytes)
+        finally:
+            self.turn.acquire()
 
     def receive(self, label: str, incoming: Mapping[int, Sequence[Part]]) -> dict[int, list[torch.Tensor]]:
         """Wait for one frame from each party of `incoming`; returns each one's parts."""
+        if self.turn is None:
+            return self._receive(label, incoming)
+        self.turn.release()
+        try:
+            return self._receive(label, incoming)
+        finally:
+            self.turn.acquire()
+
+    def _receive(self, label: str, incoming: Mapping[int, Sequence[Part]]) -> dict[int, list[torch.Tensor]]:
         received, clock = {}, self.clock
         began = time.perf_counter()
         for peer, expected in incoming.items():

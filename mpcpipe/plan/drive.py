@@ -16,6 +16,7 @@ import torch
 
 from mpcpipe.nn.chain import Chain
 from mpcpipe.nn.fixed import Fixed, PartialGrad
+from mpcpipe.nn.layers.base import first_trained
 from mpcpipe.nn.layers import Layer, walk
 from mpcpipe.nn.loss import Loss
 from mpcpipe.nn.optim import Optimizer
@@ -116,7 +117,7 @@ Enter = Callable[[str, str], None]
 def drive_step(chain: Chain, setting: Setting, p: Protocol, rows: int, solo: Solo, enter: Enter) -> None:
     """One micro-batch of `rows`: shared, forward and back through the chain and the loss, then the update.
 
-    The first layer's input gradient is spared, as a first stage spares it. The update is driven twice, and the second
+    Input gradients up to the first layer with weights are spared, as a first stage spares them. The update is driven twice, and the second
     is the one that has an optimizer's memory in it.
     """
     layers = _twins(chain.layers)
@@ -138,13 +139,14 @@ def drive_step(chain: Chain, setting: Setting, p: Protocol, rows: int, solo: Sol
     enter(LOSS, "F")
     dy, _ = solo(loss.forward_grad(p.at("0/loss/0/F"), x, target))
     dys: list[Fixed] = []
-    for index in reversed(range(len(layers))):
+    spared = first_trained(layers)
+    for index in reversed(range(spared, len(layers))):
         layer = layers[index]
         dys.insert(0, dy)
-        if index or layer.children():
+        if index > spared or layer.children():
             enter(layer.name, "I")
             dy = solo(layer.input_grad(p.at(f"0/{layer.name}/0/B"), kept[index], dy))
-    for layer, saved, dy in zip(layers, kept, dys, strict=True):
+    for layer, saved, dy in zip(layers[spared:], kept[spared:], dys, strict=True):
         enter(layer.name, "W")
         grads = solo(layer.weight_grad(p.at(f"0/{layer.name}/0/W"), saved, dy))
         optimizers = {leaf.name: setting.make_optimizer() for leaf in walk([layer])}

@@ -13,14 +13,18 @@ from collections.abc import Callable, Sequence
 from mpcpipe.link.base import Mesh
 from mpcpipe.plan.actions import Schedule
 from mpcpipe.runtime.record import Measured, Span
+from mpcpipe.runtime.turns import Turns
 from mpcpipe.runtime.worker import Shared, Task, Worker
 
 
 class Crew:
-    """Worker i works on `meshes[i]`. `abort` tells the other parties of a failure."""
+    """Worker i works on `meshes[i]`, at most `cores` of them at a time. `abort` tells the others of a failure."""
 
-    def __init__(self, shared: Shared, meshes: Sequence[Mesh], abort: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self, shared: Shared, meshes: Sequence[Mesh], abort: Callable[[BaseException], None], cores: int = 1
+    ) -> None:
         self.shared = shared
+        self._turns = Turns(cores) if len(meshes) > cores else None
         self.workers = [Worker(shared, mesh, index) for index, mesh in enumerate(meshes)]
         self._abort = abort
 
@@ -75,12 +79,15 @@ class Crew:
         failures: list[BaseException] = []
 
         def work(worker: Worker) -> None:
+            worker.mesh.turn = self._turns
             try:
                 worker.run(schedule, tasks)
             except BaseException as error:
                 failures.append(error)
                 self.shared.handover.fail(error)
                 self._abort(error)
+            finally:
+                worker.mesh.turn = None
 
         threads = [
             threading.Thread(target=work, args=(worker,), name=f"worker {worker.index}") for worker in self.workers

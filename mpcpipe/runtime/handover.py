@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+from mpcpipe.link.base import Turn
 from mpcpipe.plan.actions import Done
 
 
@@ -40,12 +41,24 @@ class Handover:
                 self._done[one] = clock
             self._changed.notify_all()
 
-    def wait(self, needs: Iterable[Done]) -> tuple[int, float]:
-        """Wait until all of `needs` are done: the largest of their clocks, and the seconds waited. Raises what `fail`
-        got.
+    def wait(self, needs: Iterable[Done], turn: Turn | None = None) -> tuple[int, float]:
+        """Wait until all of `needs` are done: the largest of their clocks, the seconds waited. Raises what `fail` got.
+
+        Whoever has to wait gives up its `turn` for so long.
         """
         needs = list(needs)
         began = time.perf_counter()
+        with self._changed:
+            ready = all(need in self._done for need in needs)
+        if turn is None or ready:
+            return self._wait(needs, began)
+        turn.release()
+        try:
+            return self._wait(needs, began)
+        finally:
+            turn.acquire()
+
+    def _wait(self, needs: list[Done], began: float) -> tuple[int, float]:
         with self._changed:
             while any(need not in self._done for need in needs):
                 if self._failure is not None:

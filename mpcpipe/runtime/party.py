@@ -48,8 +48,7 @@ DEALER_DEADLINE_S = 7 * 86_400.0
 def run_party(job: Job, options: PartyOptions, emit: Emit) -> dict[str, Any]:
     """Connect, train, report. Errors are raised here and, by then, told to all other parties."""
     keep_freed_memory()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    torch.set_num_threads(job.run.threads or max(1, cores // options.local_parties))
+    torch.set_num_threads(_cores(job, options))
     listener = None
     if options.listener_fd is not None:
         listener = socket.socket(fileno=options.listener_fd)
@@ -130,7 +129,14 @@ def _trainer(
         abort=network.abort,
         run_folder=Path(options.run_folder) if options.run_folder else None,
         model_digest=options.model_digest,
+        cores=_cores(job, options),
     )
+
+
+def _cores(job: Job, options: PartyOptions) -> int:
+    """How many cores this party may use: the job's word, or its share of this machine, at least one."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return job.run.threads or max(1, cores // options.local_parties)
 
 
 def _insecure_keys(network: Network, seed: int) -> dict[Holders, bytes]:

@@ -13,6 +13,7 @@ from mpcpipe.nn.layers import BatchNorm, Layer, walk
 from mpcpipe.plan.actions import Schedule, dumps, loads
 from mpcpipe.plan.check import validate
 from mpcpipe.plan.schedule import build
+from mpcpipe.plan.stages import check_stages
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,12 @@ def arrange(job: Job, layers: Sequence[Layer]) -> Arrangement:
     Errors: PlanError for stages that do not exist, slots that do not fit, a schedule file that is not right.
     """
     pipeline = job.pipeline
-    firsts = check_stages(pipeline.stages, layers)
+    firsts = pipeline.stages
+    try:
+        check_stages(firsts, len(layers))
+    except PlanError as error:
+        names = ", ".join(f"{number} {layer.name}" for number, layer in enumerate(layers))
+        raise PlanError(f"pipeline.{error}. The layers are {names}") from error
     slots = pipeline.slots or (1,) * len(firsts)
     if len(slots) != len(firsts):
         raise PlanError(f"pipeline.slots has {len(slots)} numbers; pipeline.stages makes {len(firsts)} stages")
@@ -58,19 +64,6 @@ def arrange(job: Job, layers: Sequence[Layer]) -> Arrangement:
         validate(schedule)
     _check_order(firsts, schedule, layers)
     return Arrangement(firsts, schedule, training_rows(job) // job.train.batch_size if schedule.name == "async" else 1)
-
-
-def check_stages(firsts: Sequence[int], layers: Sequence[Layer]) -> tuple[int, ...]:
-    """The first layers of the stages, if they are in order and exist."""
-    for index, first in enumerate(firsts):
-        if index == 0 and first != 0:
-            raise PlanError(f"pipeline.stages begins with layer {first}; the first stage begins with layer 0")
-        if index and first <= firsts[index - 1]:
-            raise PlanError(f"pipeline.stages {list(firsts)}: {first} does not come after {firsts[index - 1]}")
-        if first >= len(layers):
-            names = f"0 ({layers[0].name}) to {len(layers) - 1} ({layers[-1].name})"
-            raise PlanError(f"pipeline.stages {list(firsts)}: there is no layer {first}; layers are {names}")
-    return tuple(firsts)
 
 
 def _from_file(path: Path, stages: int, microbatches: int) -> Schedule:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from mpcpipe.nn.fixed import Fixed, PartialGrad
 from mpcpipe.nn.layers import Layer, walk
-from mpcpipe.nn.layers.base import Saved, full_names, replica, set_parameters
+from mpcpipe.nn.layers.base import Saved, first_trained, full_names, replica, set_parameters
 from mpcpipe.nn.optim import Optimizer
 from mpcpipe.protocol.base import Protocol
 from mpcpipe.protocol.rounds import gather
@@ -51,7 +51,8 @@ class Stage:
         self, layers: Sequence[Layer], make_optimizer: Callable[[], Optimizer], first: bool, keep: int = 0
     ) -> None:
         self.layers = list(layers)
-        self.first, self.keep = first, keep
+        self.keep = keep
+        self.spared = first_trained(self.layers) if first else -1
         self.updates = 0
         self._base = 0
         self.optimizers = {leaf.name: make_optimizer() for leaf in walk(self.layers) if leaf.parameters}
@@ -87,20 +88,23 @@ class Stage:
         return x
 
     async def input_grad(self, p: Protocol, at: At, dy: Fixed) -> Fixed | None:
-        """The gradient of the stage's input; None for the first stage, whose first layer is spared."""
+        """The gradient of the stage's input; None for the first stage, which stops at its first layer with weights."""
         kept = self._in_flight[at]
         for index in reversed(range(len(kept.layers))):
+            if index < self.spared:
+                return None
             layer = kept.layers[index]
             kept.dys.insert(0, dy)
-            if index == 0 and self.first and not layer.children():
+            if index == self.spared and not layer.children():
                 return None
             dy = await layer.input_grad(p.at(f"{at.step}/{layer.name}/{at.microbatch}/B"), kept.saved[index], dy)
-        return dy
+        return None if self.spared >= 0 else dy
 
     async def weight_grad(self, p: Protocol, at: At) -> None:
         """Add the micro-batch's gradients of the weights to the step's. Forgets the micro-batch."""
         kept = self._in_flight.pop(at)
-        for layer, saved, dy in zip(kept.layers, kept.saved, kept.dys, strict=True):
+        first = len(kept.layers) - len(kept.dys)
+        for layer, saved, dy in zip(kept.layers[first:], kept.saved[first:], kept.dys, strict=True):
             grads = await layer.weight_grad(p.at(f"{at.step}/{layer.name}/{at.microbatch}/W"), saved, dy)
             with self._lock:
                 sums = self._grads.setdefault(at.step, {})

@@ -55,6 +55,7 @@ class Trainer:
     abort: Callable[[BaseException], None]
     run_folder: Path | None = None
     model_digest: bool = False
+    cores: int = 1
     origin_s: float = 0.0
     origin_unix_s: float = 0.0
 
@@ -111,7 +112,7 @@ class Trainer:
             for index, layers in enumerate(self.arrangement.cut(self.chain.layers))
         ]
         loss = loss_of(job.train, job.protocol.fraction_bits)
-        return Crew(Shared(self.protocol, stages, self.train, loss), self.meshes, self.abort)
+        return Crew(Shared(self.protocol, stages, self.train, loss), self.meshes, self.abort, self.cores)
 
     def _task(self, step: int, rows: torch.Tensor, rate: float) -> Task:
         reveal = self.job.reveal.loss_every

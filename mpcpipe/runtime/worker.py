@@ -72,6 +72,16 @@ class Worker:
 
     def run(self, schedule: Schedule, tasks: Sequence[Task]) -> None:
         """Carry out this worker's actions of `schedule`, whose steps are `tasks`."""
+        turn = self.mesh.turn
+        if turn is None:
+            return self._run(schedule, tasks)
+        turn.acquire()
+        try:
+            return self._run(schedule, tasks)
+        finally:
+            turn.release()
+
+    def _run(self, schedule: Schedule, tasks: Sequence[Task]) -> None:
         role = schedule.workers[self.index]
         self.spans, self.losses = [], {}
         self._updates = dict.fromkeys(role.stages, 0)
@@ -87,7 +97,7 @@ class Worker:
         began = time.perf_counter()
         times = {action: self._times(action) for action in actions}
         wanted = [need for action in actions for need in needs(schedule, action, times[action])]
-        clock, idle_s = self.shared.handover.wait(wanted)
+        clock, idle_s = self.shared.handover.wait(wanted, self.mesh.turn)
         self.mesh.clock = max(self.mesh.clock, clock)
         waited_s, sent_bytes = self.mesh.wait_s, self.mesh.sent_payload_bytes
         first = actions[0]

@@ -16,6 +16,7 @@ from mpcpipe.nn.chain import Chain
 from mpcpipe.nn.convert import convert
 from mpcpipe.nn.fixed import Fixed
 from mpcpipe.nn.layers import walk
+from mpcpipe.nn.layers.base import first_trained
 from mpcpipe.nn.loss import CrossEntropy, MeanSquaredError
 from mpcpipe.nn.optim import SGD
 from mpcpipe.plan.cost import chain_costs, cost
@@ -79,10 +80,11 @@ def really(chain: Chain, how: Setting) -> Found:
     loss.working_bits = how.fraction_bits
     targets = share((ROWS, how.classes), 0)
     dys = [dy for dy, _ in run("loss", "F", lambda i: loss.forward_grad(at[i]("0/loss"), xs[i], targets[i]))]
-    for n in reversed(range(len(chain.layers))):
+    spared = first_trained(chain.layers)
+    for n in reversed(range(spared, len(chain.layers))):
         name, saved = chain.layers[n].name, kept[n]
         outer = dys
-        if n or chain.layers[n].children():
+        if n > spared or chain.layers[n].children():
             dys = run(
                 name, "I", lambda i, n=n, d=outer, s=saved: models[i][n].input_grad(at[i](f"0/{n}/B"), s[i], d[i])
             )

@@ -80,6 +80,12 @@ def full_names(layer: Layer, grads: Mapping[str, PartialGrad]) -> dict[str, Part
     return dict(grads) if layer.children() else {f"{layer.name}.{key}": grad for key, grad in grads.items()}
 
 
+def first_trained(layers: Sequence[Layer]) -> int:
+    """The index of the first layer with weights (len if none): nobody needs gradients of its input or before it."""
+    trained = (i for i, layer in enumerate(layers) if any(leaf.parameters or leaf.initial for leaf in walk([layer])))
+    return next(trained, len(layers))
+
+
 def replica(layer: Layer) -> Layer:
     """The layer with the weights that it has now, whatever becomes of the original's. Buffers stay common to both."""
     new = copy.copy(layer)
