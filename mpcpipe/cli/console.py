@@ -84,6 +84,16 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], std
     _console(stderr).print(drawn)
 
 
+def check_json(file: str | None) -> None:
+    """Refuse a `--json` that cannot be written before the work is done, not after."""
+    if file in (None, "-"):
+        return
+    try:
+        Path(str(file)).open("a").close()
+    except OSError as failure:
+        raise UsageError(f"--json {file}: cannot be written: {failure.strerror}") from failure
+
+
 def write_json(file: str | None, content: Any) -> None:
     """One JSON object into `file`; - is the standard output; None writes nothing."""
     if file is None:

@@ -70,6 +70,7 @@ def train(
     if insecure_plaintext:
         changes.append("parties.insecure_plaintext=true")
     described = load(job, changes)
+    console.check_json(json_file)
     here = party is None and hosts is None and not described.parties.hosts
     described, changes, plan = _with_plan(described, changes, here)
     folder = _run_folder(described)

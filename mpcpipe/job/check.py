@@ -10,6 +10,7 @@ from typing import TypeVar
 from mpcpipe.errors import JobError, PlanError
 from mpcpipe.job.schema import Job, Source
 from mpcpipe.job.where import Where
+from mpcpipe.nn import catalog
 from mpcpipe.protocol.registry import known_protocol
 
 T = TypeVar("T")
@@ -159,10 +160,8 @@ def _model(job: Job, where: Where) -> None:
             "model.module", f'is {m.module!r}; it must be "package.module:function" or "file.py:function"'
         )
     if m.zoo is not None:
-        from mpcpipe.nn import zoo  # imports torch
-
         name, args = m.zoo, m.args
-        _named(where, lambda: zoo.check(name, args))
+        _named(where, lambda: catalog.check(name, args))
 
 
 def _is_reference(text: str) -> bool:

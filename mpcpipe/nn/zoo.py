@@ -17,8 +17,6 @@ Sources of the layer lists:
 
 from __future__ import annotations
 
-import difflib
-import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +24,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from mpcpipe.errors import JobError
+from mpcpipe.nn import catalog
 from mpcpipe.ring.bilinear import Shape
 
 POOLS: dict[str, type[nn.Module]] = {"avg": nn.AvgPool2d, "max": nn.MaxPool2d}
@@ -43,8 +41,7 @@ class ZooModel:
 
 def pooling(kind: str, kernel: int, stride: int | None = None) -> nn.Module:
     """An average or a max pooling layer. A kind that is neither is a JobError."""
-    if kind not in POOLS:
-        raise JobError(f'model.args.pool: there is no pooling {kind!r}; write "avg" or "max".')
+    catalog.check_pool(kind)
     return POOLS[kind](kernel, stride)
 
 
@@ -186,45 +183,28 @@ def digits_cnn(pool: str = "avg") -> nn.Module:
     )
 
 
-MNIST, CIFAR10, DIGITS = (1, 28, 28), (3, 32, 32), (1, 8, 8)
-
-MODELS: dict[str, ZooModel] = {
-    "alexnet": ZooModel(alexnet, CIFAR10, 10),
-    "digits_cnn": ZooModel(digits_cnn, DIGITS, 10),
-    "digits_mlp": ZooModel(digits_mlp, DIGITS, 10),
-    "lenet": ZooModel(lenet, MNIST, 10),
-    "minionn": ZooModel(minionn, MNIST, 10),
-    "mobilenet_like": ZooModel(mobilenet_like, CIFAR10, 10),
-    "resnet18": ZooModel(resnet18, CIFAR10, 10),
-    "sarda": ZooModel(sarda, MNIST, 10),
-    "secureml": ZooModel(secureml, MNIST, 10),
-    "vgg16": ZooModel(vgg16, CIFAR10, 10),
+_BUILD: dict[str, Callable[..., nn.Module]] = {
+    "alexnet": alexnet,
+    "digits_cnn": digits_cnn,
+    "digits_mlp": digits_mlp,
+    "lenet": lenet,
+    "minionn": minionn,
+    "mobilenet_like": mobilenet_like,
+    "resnet18": resnet18,
+    "sarda": sarda,
+    "secureml": secureml,
+    "vgg16": vgg16,
 }
 
-
-def model_named(name: str) -> ZooModel:
-    """The zoo's entry called `name`; a wrong name is a JobError with the list of right ones."""
-    if name in MODELS:
-        return MODELS[name]
-    near = difflib.get_close_matches(name, MODELS, 1)
-    hint = f"; did you mean {near[0]!r}?" if near else "."
-    raise JobError(f"model.zoo: there is no model {name!r}{hint} Known: {', '.join(MODELS)}.")
+MODELS: dict[str, ZooModel] = {
+    name: ZooModel(_BUILD[name], entry.input_shape, entry.classes) for name, entry in catalog.CATALOG.items()
+}
 
 
 def check(name: str, args: Mapping[str, Any]) -> ZooModel:
     """The zoo's entry called `name`, if it takes these arguments; else a JobError."""
-    model = model_named(name)
-    known = inspect.signature(model.build).parameters
-    for arg, value in args.items():
-        if arg not in known:
-            takes = f"takes {', '.join(known)}" if known else "takes no arguments"
-            raise JobError(f"model.args.{arg}: the model {name!r} {takes}.")
-        if not isinstance(value, type(known[arg].default)):
-            kind = type(known[arg].default).__name__
-            raise JobError(f"model.args.{arg}: is {value!r}; it must be of type {kind}.")
-    if "pool" in args:
-        pooling(args["pool"], 1)
-    return model
+    catalog.check(name, args)
+    return MODELS[name]
 
 
 def build(name: str, args: Mapping[str, Any] | None = None) -> nn.Module:

@@ -95,7 +95,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
                 path=[root / "audit"],
                 OPENED=str(root / "opened"),
             ),
-            "again": pool.submit(train, tiny.columns(root / "again"), *full, flags=("--model-digest",)),
+            "again": pool.submit(
+                train, tiny.columns(root / "again"), *full, flags=("--model-digest",), MPCPIPE_KERNELS="off"
+            ),
             "once": pool.submit(
                 train, tiny.columns(root / "once"), *full, "data.sharing=once", "pipeline.microbatches=2"
             ),
@@ -151,6 +153,13 @@ def test_a_second_run_has_other_masks_and_nearly_the_same_model(runs: dict[str, 
     first, second = runs["columns"], runs["again"]
     assert first.result["model_sha256"] != second.result["model_sha256"], "rounding must differ with the masks"
     close(load_file(first.folder / "model.safetensors"), load_file(second.folder / "model.safetensors"), 2e-3)
+
+
+def test_without_the_native_library_it_says_so_once(runs: dict[str, Any]) -> None:
+    assert runs["again"].run.err.count("slower than it could be: switched off by MPCPIPE_KERNELS=off") == 1
+    assert runs["again"].result["kernels"]["path"] is None
+    if runs["columns"].result["kernels"]["path"]:
+        assert "slower" not in runs["columns"].run.err
 
 
 def test_sharing_all_rows_at_the_start_and_micro_batches_train_the_same_model(runs: dict[str, Any]) -> None:

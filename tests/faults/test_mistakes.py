@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -53,6 +54,13 @@ def without_file(folder: Path) -> Path:
     return job
 
 
+def that_dies(folder: Path) -> Path:
+    job = tiny.columns(folder)
+    (folder / "source.py").write_text("import os\n\n\ndef die():\n    os._exit(3)\n")
+    job.write_text(job.read_text().replace('"npz"\npath = "bob/labels.npz"', '"source.py:die"'))
+    return job
+
+
 def with_function(function: str) -> Callable[[Path], Path]:
     def prepare(folder: Path) -> Path:
         return tiny.columns(folder, tiny.HEAD.replace("net.py:build", function))
@@ -68,6 +76,7 @@ IN_PARTIES: dict[str, tuple[Callable[[Path], Path], str | None, int, tuple[str, 
     "shape": (changed("features", lambda array: array[:, :11]), "alice", 4, ("data.features", "11", "12")),
     "rows": (changed("labels", lambda array: array[:50]), "bob", 4, ("data.labels", "50 rows", "96")),
     "missing file": (without_file, "bob", 4, ("labels.npz", "no file")),
+    "crash": (that_dies, None, 12, ("bob", "exit code 3", "bob.log")),
     "layer": (with_function("net.py:unsupported"), None, 6, ("GELU", "1", "ReLU")),
     "function": (with_function("net.py:biuld"), None, 3, ("model.module", "biuld")),
 }
@@ -110,6 +119,7 @@ BEFORE_PARTIES = {
     "party": (("train", "job.toml", "--party", "dave", "--hosts", "a,b,c"), 2, ("dave", "0 alice")),
     "hosts": (("train", "job.toml", "--party", "bob", "--hosts", "a,b"), 2, ("--hosts", "2", "3")),
     "port": (("train", "job.toml", "--party", "bob", "--hosts", "a,b:x,c"), 2, ("'b:x'", "HOST:PORT")),
+    "json": (("train", "job.toml", "--json", "no/where.json"), 2, ("no/where.json",)),
     "verb": (("trian", "job.toml"), 2, ("trian", "train")),
     "flag": (("train", "job.toml", "--stepz", "3"), 2, ("--stepz", "--steps")),
     "toml": (("train", "broken.toml"), 3, ("broken.toml", "line 1")),
@@ -168,11 +178,34 @@ def test_a_port_in_use_and_a_party_that_does_not_come(tmp_path: Path, taken: int
     assert ("bob" in last or "carol" in last) and "1 s" in last and "Traceback" not in run.story()
 
 
-def test_parties_with_different_jobs_are_told_the_key(tmp_path: Path) -> None:
+def test_control_c_at_one_party_is_told_to_all(tmp_path: Path) -> None:
+    endless = ("--set", "train.epochs=1000000", "--set", "reveal.loss_every=1")
+    hosts, job = free_hosts(), tiny.columns(tmp_path)
+    runs = [Run(tmp_path, "train", job, "--party", str(number), "--hosts", hosts, *endless) for number in range(3)]
+    try:
+        for run in runs:
+            run.until_training()
+        runs[1].process.send_signal(signal.SIGINT)
+        for run in runs:
+            assert run.finish(30) == 130, run.story()
+            assert "stopped by the user" in run.err.splitlines()[-1] and "Traceback" not in run.story()
+        assert all("bob: " in run.err.splitlines()[-1] for run in (runs[0], runs[2]))
+    finally:
+        for run in runs:
+            run.close()
+
+
+def free_hosts() -> str:
+    """--hosts for three parties, at ports that were free a moment ago."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
     hosts = ",".join(f"127.0.0.1:{sock.getsockname()[1]}" for sock in sockets)
     for sock in sockets:
         sock.close()
+    return hosts
+
+
+def test_parties_with_different_jobs_are_told_the_key(tmp_path: Path) -> None:
+    hosts = free_hosts()
     job = tiny.columns(tmp_path)
     rates = ("0.25", "0.5", "0.25")
     with ThreadPoolExecutor(3) as pool:

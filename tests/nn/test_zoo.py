@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from itertools import pairwise
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from torch import nn
 
 from mpcpipe.errors import JobError
-from mpcpipe.nn import zoo
+from mpcpipe.nn import catalog, zoo
 
 
 def conv(inputs: int, outputs: int, kernel: int) -> int:
@@ -125,3 +126,9 @@ def test_wrong_arguments_are_named() -> None:
         zoo.build("secureml", {"pool": "avg"})
     with pytest.raises(JobError, match=r"model\.args\.pool: there is no pooling 'median'"):
         zoo.build("lenet", {"pool": "median"})
+
+
+@pytest.mark.parametrize("name", zoo.MODELS)
+def test_the_catalog_has_the_arguments_of_what_builds_the_network(name: str) -> None:
+    takes = {key: value.default for key, value in inspect.signature(zoo.MODELS[name].build).parameters.items()}
+    assert takes == dict(catalog.CATALOG[name].args)
