@@ -22,6 +22,7 @@ from mpcpipe.nn.optim import SGD
 from mpcpipe.plan.cost import chain_costs, cost
 from mpcpipe.plan.drive import Setting
 from mpcpipe.plan.trace import Work
+from mpcpipe.protocol.additive2 import Additive2
 from mpcpipe.protocol.plaintext import Plaintext
 from mpcpipe.protocol.replicated3 import Replicated3
 from mpcpipe.ring.bilinear import Conv2d, MatMul
@@ -120,7 +121,7 @@ NETWORKS = {
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-@pytest.mark.parametrize("protocol", [Replicated3, Plaintext])
+@pytest.mark.parametrize("protocol", [Replicated3, Additive2, Plaintext])
 def test_dry_runs_equal_real_ones(network: str, protocol: type) -> None:
     build, shape = NETWORKS[network]
     chain, how = convert(build(), shape), setting(protocol)

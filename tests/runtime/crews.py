@@ -61,6 +61,7 @@ def train(
     steps: int = 3,
     batch: int = 10,
     feed: Callable[[int, tuple[int, ...], int], Rows] = Rows,
+    kind: type[Protocol] = Replicated3,
 ) -> list[dict[str, torch.Tensor]]:
     """Train for `steps` steps; every party's shares of all weights and running statistics."""
     network = MemoryNetwork(3, len(schedule.workers), deadline_s=60)
@@ -68,7 +69,7 @@ def train(
     def party(number: int) -> dict[str, torch.Tensor]:
         torch.set_num_threads(1)
         chain, ring = chains[number], Ring(64)
-        p = Replicated3(party=number, ring=ring, tape=PrgTape(keys(number), audit=True), compare_bits=32)
+        p = kind(party=number, ring=ring, tape=PrgTape(keys(number), audit=True), compare_bits=32)
         start_weights(chain, p, FixedPoint(ring, 16))
         cut = Arrangement(tuple(firsts), schedule).cut(chain.layers)
         stages = [

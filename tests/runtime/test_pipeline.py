@@ -13,6 +13,7 @@ from torch import nn
 from mpcpipe.errors import PlanError
 from mpcpipe.nn.fixed import Fixed
 from mpcpipe.plan.schedule import SCHEDULES, build
+from mpcpipe.protocol.additive2 import Additive2
 from mpcpipe.protocol.base import Protocol
 from tests.runtime.crews import CLASSES, Rows, train
 
@@ -54,6 +55,14 @@ def test_every_exact_schedule_gives_the_sequential_bits(name: str) -> None:
 @pytest.mark.parametrize("name", ["gpipe", "1f1b", "zero-bubble"])
 def test_slots_do_not_change_the_bits(name: str, slots: list[int]) -> None:
     assert_equal(train(small_net, SHAPE, [0, 3, 6], build(name, slots, 4)), sequential(4))
+
+
+def test_a_dealer_takes_part_in_every_schedule() -> None:
+    """The parties that compute have the sequential bits; the dealer, which is far ahead, has no value of anything."""
+    *computing, dealer = train(small_net, SHAPE, [0], build("sequential", [1], 4), kind=Additive2)
+    assert all(value.is_meta for value in dealer.values())
+    for name, firsts, slots in (("zero-bubble", [0, 3, 6], [1, 1, 1]), ("1f1b", [0, 3, 6], [2, 1, 2])):
+        assert_equal(train(small_net, SHAPE, firsts, build(name, slots, 4), kind=Additive2)[:2], computing)
 
 
 @settings(max_examples=6, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
