@@ -92,7 +92,8 @@ def test_names_of_files_and_tests_exist() -> None:
     """Paths into the repository that the pages name in code."""
     missing = []
     for page in PAGES:
-        for name in re.findall(r"`((?:mpcpipe|tests|examples|kernels|docs)/[A-Za-z_][\w./-]*)`", page.read_text("utf-8")):
+        text = page.read_text(encoding="utf-8")
+        for name in re.findall(r"`((?:mpcpipe|tests|examples|kernels|docs)/[A-Za-z_][\w./-]*)`", text):
             if not (ROOT / name).exists():
                 missing.append(f"{page.name}: {name}")
     assert not missing
