@@ -54,7 +54,7 @@ def report(
     file = output or found.folder / "report.html"
     _write(file, page(found, facts))
     if trace is not None:
-        _write(trace, json.dumps(chrome_trace(found)))
+        _write(trace, json.dumps(chrome_trace(found), separators=(",", ":")))
     if json_file != "-":
         _show(found, facts, file, trace)
     console.write_json(json_file, _summary(found, facts, file))

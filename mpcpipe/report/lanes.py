@@ -8,7 +8,8 @@ alice              (predicted stands above all, if there is a plan)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import groupby
 
 from mpcpipe.plan.plan import Plan
 from mpcpipe.report.events import PartyEvents, Run
@@ -104,7 +105,10 @@ def timeline(run: Run, step: int, name: str, plan: Plan | None = None) -> Timeli
         assert plan is not None
         scale = _Scale(0.0, PLOT / whole_s)
         own_s = _span(predicted)
-        lanes = tuple(_lane(row, scale, y + _HEAD + i * _LANE, whole_s, own_s, ()) for i, row in enumerate(predicted))
+        lanes = tuple(
+            _lane(row, scale, y + _HEAD + i * _LANE, whole_s, own_s, _predicted_boxes(plan, i, scale))
+            for i, row in enumerate(predicted)
+        )
         note = f"{seconds(plan.predicted_step_s)} a step, by the plan for {plan.net}"
         groups.append(Group("predicted", note, y, lanes, True))
         y += _HEAD + _LANE * len(lanes) + _GAP
@@ -158,26 +162,48 @@ def _lane(
 
 
 def _boxes(party: PartyEvents, step: int, worker: str, scale: _Scale) -> tuple[Box, ...]:
-    boxes: list[Box] = []
-    free = 0.0
+    boxes = _Boxes(scale)
     for event in party.of(step):
         if event.worker != worker:
             continue
-        x = scale.x(event.begin_s + party.origin_s)
-        # The name stands where the action gets to work, if the one before leaves room for it.
-        at = scale.x(event.begin_s + event.idle_s + party.origin_s)
-        end = scale.x(event.end_s + party.origin_s)
-        name = event.action if " " not in event.action else "U"
-        fits = at >= free and len(name) * _LABEL <= max(end - at, 0.0) + 4
-        if fits:
-            free = at + len(name) * _LABEL
+        name = event.action if " " not in event.action else event.kind
         sent = "" if event.sent_bytes is None else f", {event.sent_bytes:,} bytes sent"
         title = (
             f"{event.action} of worker {worker}, {party.party}: {seconds(event.end_s - event.begin_s)}, of which "
             f"{seconds(event.compute_s)} computing, {seconds(event.wait_s)} waiting, {seconds(event.idle_s)} idle{sent}"
         )
-        boxes.append(Box(at if fits else x, round(max(0.5, end - (at if fits else x)), 1), name if fits else "", title))
-    return tuple(boxes)
+        # The name stands where the action gets to work.
+        begin_s = event.begin_s + event.idle_s + party.origin_s
+        boxes.add(begin_s, max(begin_s, event.end_s + party.origin_s), name, title)
+    return tuple(boxes.made)
+
+
+def _predicted_boxes(plan: Plan, worker: int, scale: _Scale) -> tuple[Box, ...]:
+    boxes = _Boxes(scale)
+    spans = [span for span in plan.spans if span.worker == worker]
+    for action, group in groupby(spans, key=lambda span: span.action):
+        own = list(group)
+        took_s, computing_s = (sum(s.end_s - s.start_s for s in own if s.computes or every) for every in (True, False))
+        title = f"{action}, predicted: {seconds(took_s)}, of which {seconds(computing_s)} computing"
+        boxes.add(own[0].start_s, own[-1].end_s, str(action), title)
+    return tuple(boxes.made)
+
+
+@dataclass
+class _Boxes:
+    """Actions of a lane, from left to right; a name stands where there is room for it."""
+
+    scale: _Scale
+    made: list[Box] = field(default_factory=list)
+    free: float = 0.0
+
+    def add(self, begin_s: float, end_s: float, name: str, title: str) -> None:
+        x, end = self.scale.x(begin_s), self.scale.x(end_s)
+        width = len(name) * _LABEL
+        fits = x >= self.free and width <= end - x + 4
+        if fits:
+            self.free = x + width
+        self.made.append(Box(x, round(max(0.5, end - x), 1), name if fits else "", title))
 
 
 def chosen_steps(run: Run, most: int = 9) -> tuple[tuple[int, str], ...]:

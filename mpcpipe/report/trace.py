@@ -63,7 +63,7 @@ def _party(pid: int, party: PartyEvents, first_s: float) -> Iterator[dict[str, A
         yield slice_(tid, event.action, event.begin_s, event.end_s, cat=_KINDS[event.kind], args=args)
         for piece in event.pieces():
             name = _NAMES.get(piece.sign, "computing")
-            yield slice_(tid, name, piece.begin_s, piece.end_s, cat=name, cname=_COLOURS[name])
+            yield slice_(tid, name, piece.begin_s, piece.end_s, cname=_COLOURS[name])
             if name == "computing":
                 changes += [(piece.begin_s, 1), (piece.end_s, -1)]
     computing = 0

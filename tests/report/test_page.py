@@ -116,7 +116,7 @@ def test_geometry_of_a_lane(tmp_path: Path) -> None:
     second = PLOT / 10.5
     assert first.note == "40% computing"  # F, F, B, U of 10
     assert dict(first.paths)["forward"].startswith(f"M{LEFT} 0h{round(second * 2) / 2:g}v")
-    assert [box.label for box in first.boxes] == ["0F0", "0F1", "U", "0U"]
+    assert [box.label for box in first.boxes] == ["0F0", "0F1", "B", "0U"]
     idle = line.groups[0].lanes[1].boxes[0]
     assert idle.x == pytest.approx(LEFT + 2 * second, abs=0.1)  # its name stands where it gets to work
     assert "4.00 s, of which 2.00 s computing, 0 µs waiting, 2.00 s idle, 30 bytes sent" in idle.title
