@@ -210,6 +210,40 @@ def test_costs_of_replicated3_are_the_published_figures() -> None:
     assert p.costs.nonnegative(n).rounds + p.costs.select(n).rounds == 9
 
 
+def test_costs_of_additive2_are_the_published_figures() -> None:
+    """Bytes an element at k = 64, compare_bits = 32: what each party shows, and the dealer sends. docs/protocols.md."""
+    n = 192_000
+    ps = parties(Additive2, 64, 32)
+    x = share(ps, torch.zeros(n, dtype=torch.int64))
+
+    async def all_of(p: Protocol, key: str) -> Any:
+        value = x[p.party]
+        if key == "product":
+            return await p.product(MUL, value, value)
+        if key == "truncation":
+            return await p.truncate(value, 16)
+        bits = await p.nonnegative(value)
+        if key == "nonnegative":
+            return bits
+        if key == "bit to ring":
+            return await p.to_ring(bits)
+        return await p.select_again((await p.select(bits, value))[1], value)
+
+    found = {}
+    for key in ("product", "truncation", "nonnegative", "bit to ring", "relu forward and backward"):
+        outcome = together(ps, lambda p, key=key: all_of(p, key))
+        shown, other, dealt = (round(sent / n, 2) for sent in outcome.sent_bytes)
+        assert shown == other
+        found[key] = (outcome.rounds, shown, dealt)
+    assert found == {
+        "product": (1, 16.0, 8.0),
+        "truncation": (1, 0.12, 2.0),
+        "nonnegative": (6, 14.62, 10.88),
+        "bit to ring": (7, 14.75, 18.88),
+        "relu forward and backward": (8, 30.75, 34.88),
+    }
+
+
 def test_gather_joins_rounds(kind: type[Protocol]) -> None:
     """Side by side costs the rounds of the longest and the bytes of all; results are as one after the other."""
     ps = parties(kind, 64)
