@@ -123,7 +123,7 @@ class KernelError(MpcpipeError):
 
 
 class IntegrityError(MpcpipeError):
-    """A party sent something else than the protocol says; the message says which one of two, and where it was noticed."""
+    """A party sent something else than the protocol says; the message says where it was noticed, and by whom."""
 
     exit_code = 23
 

@@ -51,16 +51,20 @@ class Outcome:
     seen: list[list[tuple[str, int, torch.Tensor]]] = field(default_factory=list)
 
 
-def lockstep(operations: Sequence[Operation[Any]]) -> Outcome:
+Tamper = Callable[[str, int, int, int, torch.Tensor], None]
+"""Given label, sender, receiver, the part's number in its frame, and a copy of it: may change the copy on its way."""
+
+
+def lockstep(operations: Sequence[Operation[Any]], tamper: Tamper | None = None) -> Outcome:
     """Drive one operation a party. Each received tensor must be of the dtype and length that the receiver asks for."""
     try:
-        return _drive(operations)
+        return _drive(operations, tamper)
     finally:
         for operation in operations:
             operation.close()
 
 
-def _drive(operations: Sequence[Operation[Any]]) -> Outcome:
+def _drive(operations: Sequence[Operation[Any]], tamper: Tamper | None) -> Outcome:
     n = len(operations)
     results: list[Any] = [None] * n
     seen: list[list[tuple[str, int, torch.Tensor]]] = [[] for _ in range(n)]
@@ -86,6 +90,8 @@ def _drive(operations: Sequence[Operation[Any]]) -> Outcome:
                 given = list(steps[peer].send.get(i, []))
                 assert [Part(t.dtype, t.numel()) for t in given] == list(parts), (step.label, i, peer, parts, given)
                 received[i][peer] = [t.clone() for t in given]
+                for part, copied in enumerate(received[i][peer] if tamper else []):
+                    tamper(step.label, peer, i, part, copied)
                 seen[i] += [(step.label, peer, t.clone()) for t in given]
             for peer, tensors in step.send.items():
                 assert all(t.dim() == 1 and t.is_contiguous() for t in tensors), step.label
@@ -113,9 +119,11 @@ def computing(ps: Sequence[Protocol]) -> list[int]:
     return [p.party for p in ps if p.party != p.dealer]
 
 
-def together(ps: Sequence[Protocol], operation: Callable[[Protocol], Operation[Any]]) -> Outcome:
+def together(
+    ps: Sequence[Protocol], operation: Callable[[Protocol], Operation[Any]], tamper: Tamper | None = None
+) -> Outcome:
     """Run `operation(p)` at every party."""
-    return lockstep([operation(p) for p in ps])
+    return lockstep([operation(p) for p in ps], tamper)
 
 
 def share(ps: Sequence[Protocol], value: torch.Tensor, owner: int = 0) -> list[torch.Tensor]:

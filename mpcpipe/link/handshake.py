@@ -1,6 +1,7 @@
 """What two parties tell each other before the first share: who they are, a fresh public key, and what they agreed on.
 
     hello    each way: party, public key, nonce, and for every public key of the job its value and digest
+    keys     each way, among four or more: this party's part of the keys of three parties (`triples`)
     confirm  each way: the session id under the pair's key, once a party has met everybody
 
 The session id is a hash of the nonces of all parties; every key of the session is bound to it and to the digest of the
@@ -23,6 +24,7 @@ from itertools import pairwise
 from mpcpipe.errors import AgreementError, AuthError, FrameError, by_name
 from mpcpipe.link import frame, message
 from mpcpipe.link.tls import Connection
+from mpcpipe.link.triples import TripleKeys
 from mpcpipe.random.keys import KEY_BYTES, NONCE_BYTES, KeyPair, bind, new_nonce, own_key
 from mpcpipe.random.tape import Holders
 
@@ -145,23 +147,34 @@ class Handshake:
         session = hashlib.sha256(b"".join([b"mpcpipe session", *(hello.nonce for hello in hellos)])).digest()
         digest = job_digest(self.hello.agreement)
         keys: dict[Holders, bytes] = {(self.party,): own_key()}
-        proofs = {}
+        proofs, seals = {}, {}
         for hello in hellos:
             if hello.party != self.party:
                 pair = (min(self.party, hello.party), max(self.party, hello.party))
                 secret = self._pair.agree(hello.public_key)
                 keys[pair] = bind(secret, "tape", pair, session, digest)
                 proofs[hello.party] = bind(secret, "proof", pair, session, digest)
-        return Session(self.party, session, keys, proofs)
+                seals[hello.party] = bind(secret, "seal", pair, session, digest)
+        return Session(
+            self.party, session, keys, proofs, TripleKeys(self.party, len(self.names), seals, session, digest)
+        )
 
 
 class Session:
     """What a handshake ends in: the session's id, the tape's keys, and a way to prove that one belongs to it."""
 
-    def __init__(self, party: int, identity: bytes, keys: dict[Holders, bytes], proofs: dict[int, bytes]) -> None:
+    def __init__(
+        self,
+        party: int,
+        identity: bytes,
+        keys: dict[Holders, bytes],
+        proofs: dict[int, bytes],
+        triples: TripleKeys,
+    ) -> None:
         self.party = party
         self.identity = identity
         self.keys = keys
+        self.triples = triples
         self._proofs = proofs
 
     def __repr__(self) -> str:
@@ -188,8 +201,20 @@ class Session:
             )
 
 
-def confirm(sock: Connection, session: Session, peer: int, names: Sequence[str], until: float) -> None:
-    """Tell the peer, and hear from it, that everybody was met and the session is the same."""
+def exchange_keys(sock: Connection, session: Session, peer: int, names: list[str], until: float) -> None:
+    """Give the peer this party's part of the keys that three hold, and take the peer's."""
     sock.settimeout(None)
-    sock.sendall(message.pack({"kind": "confirm", "proof": session.proof(peer, session.party, "confirm")}))
-    session.check(peer, "confirm", message.read(sock, message.CONTROL_BYTES, until).get("proof"), names)
+    sock.sendall(message.pack({"kind": "keys", "sealed": session.triples.sealed(peer)}))
+    session.triples.take(peer, message.read(sock, message.CONTROL_BYTES, until).get("sealed"), names)
+
+
+def confirm(sock: Connection, session: Session, peer: int, names: list[str], until: float) -> None:
+    """Tell the peer, and hear from it, that everybody was met and that session and keys are the same."""
+    sock.settimeout(None)
+    own = {"kind": "confirm", "proof": session.proof(peer, session.party, "confirm")}
+    if session.triples:
+        own["keys"] = session.triples.digest(peer)
+    sock.sendall(message.pack(own))
+    content = message.read(sock, message.CONTROL_BYTES, until)
+    session.check(peer, "confirm", content.get("proof"), names)
+    session.triples.check(peer, content.get("keys"), names)

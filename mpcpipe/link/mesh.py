@@ -21,7 +21,7 @@ from mpcpipe.errors import AddressInUseError, AuthError, ConnectError, MpcpipeEr
 from mpcpipe.link import message
 from mpcpipe.link.arrivals import Arrivals
 from mpcpipe.link.control import Control
-from mpcpipe.link.handshake import Handshake, Hello, Session, confirm
+from mpcpipe.link.handshake import Handshake, Hello, Session, confirm, exchange_keys
 from mpcpipe.link.identity import Identity
 from mpcpipe.link.network import Network
 from mpcpipe.link.pinned import Pinned
@@ -151,7 +151,10 @@ class _Setup:
         try:
             sockets = self._with_all(self._meet)
             session = self.handshake.finish()
-            self._with_all(lambda peer: self._confirm(peer, sockets[peer], session))
+            if session.triples:
+                self._with_all(lambda peer: self._finish(peer, sockets[peer], session, exchange_keys))
+                session.keys.update(session.triples.keys())
+            self._with_all(lambda peer: self._finish(peer, sockets[peer], session, confirm))
             self.control = Control(self.party, self.names, sockets, lambda: network.interrupt())
             network = Network(self.names, session, self.control, message_deadline_s)
             self.control.start()
@@ -243,9 +246,9 @@ class _Setup:
                 sock.close()
                 time.sleep(_FIRST_RETRY_S)
 
-    def _confirm(self, peer: int, sock: Connection, session: Session) -> None:
+    def _finish(self, peer: int, sock: Connection, session: Session, step: Callable[..., None]) -> None:
         try:
-            confirm(sock, session, peer, self.names, self._until())
+            step(sock, session, peer, self.names, self._until())
         except TimeoutError:
             raise ConnectError(f"{self.names[peer]} did not finish the handshake in {self.deadline_s:g} s") from None
         except OSError:

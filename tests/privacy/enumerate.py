@@ -9,10 +9,14 @@ secret the multiset of views over all lanes must be the same: that is perfect pr
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import torch
 
+from mpcpipe.protocol.base import Protocol
 from mpcpipe.protocol.replicated3 import Replicated3, roles
 from mpcpipe.protocol.rounds import Operation
 from mpcpipe.ring import ops
@@ -20,7 +24,7 @@ from mpcpipe.ring.ring import Ring
 from tests.simulate import lockstep
 
 Key = tuple[tuple[int, ...], str]
-Operate = Callable[[Replicated3, list[torch.Tensor]], Operation[Any]]
+Operate = Callable[[Any, list[torch.Tensor]], Operation[Any]]
 
 
 class Lanes:
@@ -93,6 +97,32 @@ def _histogram(columns: Sequence[tuple[torch.Tensor, int]]) -> torch.Tensor:
     return torch.cat((uniques.flatten(), counts))
 
 
+@dataclass(frozen=True)
+class Setting:
+    """What an enumeration has to know of a protocol.
+
+    summands: of a secret; held: a party's share, given all of them; one_chunk: while it lasts, all lanes are in chunk
+    number so and so of every tensor; sees: whether a message of this label and dtype belongs to the view.
+    """
+
+    kind: type[Protocol]
+    parties: int
+    summands: int
+    held: Callable[[torch.Tensor, int], torch.Tensor]
+    one_chunk: Callable[[int], AbstractContextManager[object]]
+    tape: type[EnumerateTape] = EnumerateTape
+    sees: Callable[[str, torch.Tensor], bool] = lambda label, part: True
+
+
+REPLICATED3 = Setting(
+    Replicated3,
+    3,
+    3,
+    lambda summands, i: summands[[i, (i + 1) % 3]],
+    lambda chunk: mock.patch.object(roles, "thirds", lambda n: [n * (c == chunk) for c in range(3)]),
+)
+
+
 def views(
     operate: Operate,
     secrets: Sequence[int],
@@ -102,28 +132,29 @@ def views(
     chunk: int,
     compare_bits: int = 2,
     removed: Key | None = None,
+    setting: Setting = REPLICATED3,
 ) -> tuple[list[torch.Tensor], Lanes]:
     """Each party's view histogram of `operate` on secrets that were shared uniformly; and which draws there were."""
-    lanes, ring = Lanes(lane_bits, removed), Ring(k)
+    lanes, ring, numbers = Lanes(lane_bits, removed), Ring(k), range(setting.parties)
     shares: list[torch.Tensor] = []
     for index, secret in enumerate(secrets):
-        x0, x1 = (lanes.digit(((), f"secret {index}.{i}"), k) for i in (0, 1))
-        shares.append(torch.stack([ring.wrap(s.to(ring.dtype)) for s in (x0, x1, secret - x0 - x1)]))
-    tapes = [EnumerateTape(lanes) for _ in range(3)]
-    parties = [Replicated3(party=i, ring=ring, tape=tapes[i], compare_bits=compare_bits) for i in range(3)]
-    held = [[s[[i, (i + 1) % 3]] for s in shares] for i in range(3)]
-    original = roles.thirds
-    roles.thirds = lambda n: [n * (c == chunk) for c in range(3)]
-    try:
+        drawn = [lanes.digit(((), f"secret {index}.{i}"), k) for i in range(setting.summands - 1)]
+        summands = [*drawn, secret - sum(drawn)]
+        shares.append(torch.stack([ring.wrap(s.to(ring.dtype)) for s in summands]))
+    tapes = [setting.tape(lanes) for _ in numbers]
+    # Bits need no ring that compares; a protocol made for one does.
+    parties = [setting.kind(party=i, ring=Ring(max(k, 2)), tape=tapes[i], compare_bits=compare_bits) for i in numbers]
+    for p in parties:
+        p.ring = ring
+    held = [[setting.held(s, i) for s in shares] for i in numbers]
+    with setting.one_chunk(chunk):
         outcome = lockstep([operate(p, held[p.party]) for p in parties])
-    finally:
-        roles.thirds = original
     mask = (1 << k) - 1
     histograms = []
-    for i in range(3):
+    for i in numbers:
         columns = [(component.to(torch.int64) & mask, k) for share in held[i] for component in share]
         columns += tapes[i].drawn
-        for _, _, part in outcome.seen[i]:
-            columns += _columns(part, lanes.count, ring)
+        for label, _, part in outcome.seen[i]:
+            columns += _columns(part, lanes.count, ring) if setting.sees(label, part) else []
         histograms.append(_histogram(columns))
     return histograms, lanes

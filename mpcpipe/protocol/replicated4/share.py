@@ -97,8 +97,8 @@ class Sharing(Joint, ABC):
         after = f"after {since!r}" if since else "since the session began"
         return IntegrityError(
             f"party {self.party} noticed at {label!r}: what party {sender} sent it {after} is not what party {witness} "
-            f"knows it should be. Party {sender} or party {witness} deviates from the protocol, or its memory or its "
-            "network is faulty. Nothing that depends on it was opened; find out which of the two it is, then start again"
+            "knows it should be. One of the two deviates from the protocol, or somebody who sent it something before, "
+            "or a memory or a network is faulty. Nothing that depends on it was opened; find the cause, then start again"
         )
 
     async def reveal(self, x: Share, to: int | None, why: str) -> torch.Tensor | None:
