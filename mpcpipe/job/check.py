@@ -251,7 +251,8 @@ def _training(job: Job, where: Where) -> None:
         raise where.error("train.batch_size", f"is {batch}, but there are only {rows} rows to train on")
     if job.pipeline.microbatches > batch:
         raise PlanError(
-            f"pipeline.microbatches is {job.pipeline.microbatches}, more than train.batch_size, {batch}: some would be empty"
+            f"pipeline.microbatches is {job.pipeline.microbatches}, more than train.batch_size, {batch}: "
+            "some would be empty"
         )
     spans = [part.test for part in job.data.rows] or [job.data.test]
     if job.evaluate.how != "none" and not any(spans):

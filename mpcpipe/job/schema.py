@@ -218,7 +218,7 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Pipeline:
-    """[pipeline]: how the model is cut into stages that work at the same time. Exact schedules do not change the result."""
+    """[pipeline]: how the model is cut into stages that work at the same time. The result stays (but with async)."""
 
     stages: tuple[int, ...] = key('the first layer of each stage, such as [0, 3, 6]; or "auto"', (0,), auto=())
     slots: tuple[int, ...] = key("workers of each stage; none: one each", (), auto=())
@@ -228,7 +228,7 @@ class Pipeline:
         "sequential",
         choices=("auto", "sequential", "gpipe", "1f1b", "interleaved", "zero-bubble", "async"),
     )
-    file: str | None = key("a schedule of your own, in the text form of docs/pipeline.md", None, public=False, path=True)
+    file: str | None = key("a schedule of your own, as docs/pipeline.md has it", None, public=False, path=True)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,8 +16,8 @@ import torch
 
 from mpcpipe.nn.chain import Chain
 from mpcpipe.nn.fixed import Fixed, PartialGrad
-from mpcpipe.nn.layers.base import first_trained
 from mpcpipe.nn.layers import Layer, walk
+from mpcpipe.nn.layers.base import first_trained
 from mpcpipe.nn.loss import Loss
 from mpcpipe.nn.optim import Optimizer
 from mpcpipe.protocol.base import Protocol
