@@ -117,8 +117,8 @@ Enter = Callable[[str, str], None]
 def drive_step(chain: Chain, setting: Setting, p: Protocol, rows: int, solo: Solo, enter: Enter) -> None:
     """One micro-batch of `rows`: shared, forward and back through the chain and the loss, then the update.
 
-    Input gradients up to the first layer with weights are spared, as a first stage spares them. The update is driven twice, and the second
-    is the one that has an optimizer's memory in it.
+    Input gradients up to the first layer with weights are spared, as a first stage spares them. The update is driven
+    twice, and the second is the one that has an optimizer's memory in it.
     """
     layers = _twins(chain.layers)
     _fill(layers, p, solo, setting.fraction_bits)
