@@ -102,7 +102,8 @@ def _best(runs: list[dict[str, list[float]]]) -> Seconds:
 def _once(chain: Chain, setting: Setting, rows: int) -> dict[str, list[float]]:
     watch = _Stopwatch()
     keys: dict[Holders, bytes] = {(i,): own_key() for i in range(setting.parties)}
-    keys |= {pair: own_key() for pair in itertools.combinations(range(setting.parties), 2)}
+    for size in (2, 3):
+        keys |= {held: own_key() for held in itertools.combinations(range(setting.parties), size)}
     drive_step(chain, setting, setting.party(0, PrgTape(keys)), rows, Solo(watch.make, watch.watch), watch.enter)
     return {key: pieces for key, pieces in watch.found.items() if not key.endswith("/")}
 

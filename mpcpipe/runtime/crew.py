@@ -44,7 +44,12 @@ class Crew:
             mesh.clock = clock
         for stage in self.shared.stages:
             stage.begin()
+        before_all = self.shared.protocol.evidence()
+        for worker in self.workers:
+            worker.p.learn(before_all)
         self._all(schedule, tasks)
+        for worker in self.workers:
+            self.shared.protocol.learn(worker.p.evidence())
         self.shared.handover.forget()
         spans = [span for worker in self.workers for span in worker.spans]
         losses = {step: loss for worker in self.workers for step, loss in worker.losses.items()}

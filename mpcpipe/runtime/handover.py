@@ -22,6 +22,7 @@ class Handover:
         self._changed = threading.Condition()
         self._shelf: dict[Any, Any] = {}
         self._done: dict[Done, int] = {}
+        self._evidence: dict[Done, Any] = {}
         self._failure: BaseException | None = None
 
     def put(self, key: Any, value: Any) -> None:
@@ -34,11 +35,12 @@ class Handover:
         with self._changed:
             return self._shelf.pop(key)
 
-    def finish(self, done: Iterable[Done], clock: int) -> None:
-        """Actions have been carried out; `clock` is the round clock of who did."""
+    def finish(self, done: Iterable[Done], clock: int, evidence: Any = None) -> None:
+        """Actions have been carried out; `clock` is the round clock of who did, `evidence` its `Protocol.evidence`."""
         with self._changed:
             for one in done:
                 self._done[one] = clock
+                self._evidence[one] = evidence
             self._changed.notify_all()
 
     def wait(self, needs: Iterable[Done], turn: Turn | None = None) -> tuple[int, float]:
@@ -67,11 +69,17 @@ class Handover:
             clock = max((self._done[need] for need in needs), default=0)
         return clock, time.perf_counter() - began
 
+    def evidence_of(self, needs: Iterable[Done]) -> list[Any]:
+        """What came with each of `needs`, which must be done."""
+        with self._changed:
+            return [self._evidence[need] for need in needs]
+
     def forget(self) -> None:
         """Start a new list; nobody may be at work."""
         with self._changed:
             assert not self._shelf, "a value was left that nobody took"
             self._done.clear()
+            self._evidence.clear()
 
     def fail(self, error: BaseException) -> None:
         """Wake up everybody who waits, with this error."""

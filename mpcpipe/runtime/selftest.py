@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -64,9 +65,8 @@ def secure_self_test(name: str = "replicated3", size: int = 64) -> tuple[float, 
 
 
 def _holders(parties: int) -> list[tuple[int, ...]]:
-    """Who shares a key with whom: each party with itself, and every pair."""
-    alone: list[tuple[int, ...]] = [(party,) for party in range(parties)]
-    return alone + [(a, b) for b in range(parties) for a in range(b)]
+    """Who shares a key with whom: every set of parties."""
+    return [held for size in range(parties) for held in itertools.combinations(range(parties), size + 1)]
 
 
 def generator_bytes_per_s(nbytes: int = 1 << 24) -> float:

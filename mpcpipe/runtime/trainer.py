@@ -86,6 +86,7 @@ class Trainer:
                 part = tasks[first : first + self.arrangement.without_flush]
                 began = time.perf_counter()
                 measured, losses_by_step, spans = crew.run(self.arrangement.schedule_of(len(part)), part)
+                run(p.at(f"check {step + len(part)}").check(), self.mesh)
                 seconds = time.perf_counter() - began
                 for _ in part:
                     log.add(seconds / len(part), measured.per_step(len(part)))

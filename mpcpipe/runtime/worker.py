@@ -62,7 +62,7 @@ class Worker:
 
     def __init__(self, shared: Shared, mesh: Mesh, index: int) -> None:
         self.shared, self.mesh, self.index = shared, mesh, index
-        self.p = shared.protocol
+        self.p = shared.protocol.lane(index + 1)
         self.last = len(shared.stages) - 1
         self.spans: list[Span] = []
         self.losses: dict[int, float] = {}
@@ -99,6 +99,8 @@ class Worker:
         wanted = [need for action in actions for need in needs(schedule, action, times[action])]
         clock, idle_s = self.shared.handover.wait(wanted, self.mesh.turn)
         self.mesh.clock = max(self.mesh.clock, clock)
+        for evidence in self.shared.handover.evidence_of(wanted):
+            self.p.learn(evidence)
         waited_s, sent_bytes = self.mesh.wait_s, self.mesh.sent_payload_bytes
         first = actions[0]
         if first.kind == "U":
@@ -115,7 +117,7 @@ class Worker:
             if first.kind in "WB":
                 run(self.shared.stages[first.stage].weight_grad(self.p, at), self.mesh)
         done = [Done(left, times[action]) for action in actions for left in leaves(action)]
-        self.shared.handover.finish(done, self.mesh.clock)
+        self.shared.handover.finish(done, self.mesh.clock, self.p.evidence())
         waits, self.mesh.waits = tuple(self.mesh.waits), []
         self.spans.append(
             Span(

@@ -1,4 +1,4 @@
-"""Keys of three parties: the same at its holders, nobody else's, fresh, and a party that plays two games is found out."""
+"""Keys of three parties: the same at their holders, nobody else's, fresh; who tells two things is found out."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """replicated4: no view depends on a secret, exact and exhaustive; every mask is needed.
 
 Operations whose randomness is more than some 20 bits are enumerated in their parts: masks of different rounds are
-different streams. Everything a party receives is one value minus one mask that it does not know, over Z_2 as over Z_2^k.
+different streams. Everything a party receives is a value minus a mask that it does not know, over Z_2 as over Z_2^k.
 """
 
 from __future__ import annotations

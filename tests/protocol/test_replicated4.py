@@ -137,7 +137,7 @@ def test_every_bit_of_a_tensor_counts() -> None:
         scoped = [p.at(f"{position}.{bit}").lane(8 * position + bit + 1) for p in ps]
         z = together(scoped, lambda p: p.product(MUL, x[p.party], x[p.party]), flip).results
         assert len(z) == 4
-        with pytest.raises(IntegrityError, match="party 1 noticed.*party 0 sent"):
+        with pytest.raises(IntegrityError, match=r"party 1 noticed.*party 0 sent"):
             together(scoped, lambda p: p.check())
 
 

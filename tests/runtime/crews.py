@@ -1,8 +1,9 @@
-"""Three parties with real crews in threads of one process, over memory links; the keys are the same in every run."""
+"""Parties with real crews in threads of one process, over memory links; the keys are the same in every run."""
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -47,9 +48,9 @@ class Rows:
         return Fixed(await p.share(value, 1, (len(rows), CLASSES)), 0)
 
 
-def keys(party: int) -> dict[tuple[int, ...], bytes]:
-    """The same in every run."""
-    holders = [(party,)] + [tuple(sorted((party, other))) for other in range(3) if other != party]
+def keys(party: int, parties: int = 3) -> dict[tuple[int, ...], bytes]:
+    """The same in every run: one for every set of parties that this one is in."""
+    holders = [held for size in (1, 2, 3) for held in itertools.combinations(range(parties), size) if party in held]
     return {h: hashlib.sha256(f"test key {h}".encode()).digest() for h in holders}
 
 
@@ -62,14 +63,16 @@ def train(
     batch: int = 10,
     feed: Callable[[int, tuple[int, ...], int], Rows] = Rows,
     kind: type[Protocol] = Replicated3,
+    reveal_loss: bool = False,
 ) -> list[dict[str, torch.Tensor]]:
     """Train for `steps` steps; every party's shares of all weights and running statistics."""
-    network = MemoryNetwork(3, len(schedule.workers), deadline_s=60)
+    count = kind.party_counts[0]
+    network = MemoryNetwork(count, len(schedule.workers), deadline_s=60)
 
     def party(number: int) -> dict[str, torch.Tensor]:
         torch.set_num_threads(1)
         chain, ring = chains[number], Ring(64)
-        p = kind(party=number, ring=ring, tape=PrgTape(keys(number), audit=True), compare_bits=32)
+        p = kind(party=number, ring=ring, tape=PrgTape(keys(number, count), audit=True), compare_bits=32)
         start_weights(chain, p, FixedPoint(ring, 16))
         cut = Arrangement(tuple(firsts), schedule).cut(chain.layers)
         stages = [
@@ -79,7 +82,12 @@ def train(
         meshes = [network.mesh(number, worker) for worker in range(len(schedule.workers))]
         crew = Crew(Shared(p, stages, feed(number, shape, batch * steps), CrossEntropy()), meshes, network.abort)
         tasks = [
-            Task(step + 1, torch.arange(step * batch, (step + 1) * batch).tensor_split(schedule.microbatches), 0.1)
+            Task(
+                step + 1,
+                torch.arange(step * batch, (step + 1) * batch).tensor_split(schedule.microbatches),
+                0.1,
+                reveal_loss,
+            )
             for step in range(steps)
         ]
         for first in range(0, steps, schedule.steps):
@@ -89,6 +97,6 @@ def train(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
         template = module()
-    chains = [convert(template, shape) for _ in range(3)]
-    with ThreadPoolExecutor(3) as pool:
-        return list(pool.map(party, range(3)))
+    chains = [convert(template, shape) for _ in range(count)]
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(party, range(count)))

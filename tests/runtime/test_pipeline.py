@@ -15,6 +15,7 @@ from mpcpipe.nn.fixed import Fixed
 from mpcpipe.plan.schedule import SCHEDULES, build
 from mpcpipe.protocol.additive2 import Additive2
 from mpcpipe.protocol.base import Protocol
+from mpcpipe.protocol.replicated4 import Replicated4
 from tests.runtime.crews import CLASSES, Rows, train
 
 SHAPE = (1, 6, 6)
@@ -63,6 +64,14 @@ def test_a_dealer_takes_part_in_every_schedule() -> None:
     assert all(value.is_meta for value in dealer.values())
     for name, firsts, slots in (("zero-bubble", [0, 3, 6], [1, 1, 1]), ("1f1b", [0, 3, 6], [2, 1, 2])):
         assert_equal(train(small_net, SHAPE, firsts, build(name, slots, 4), kind=Additive2)[:2], computing)
+
+
+@pytest.mark.parametrize(("name", "slots"), [("zero-bubble", [1, 1, 1]), ("1f1b", [2, 1, 2])])
+def test_witnesses_agree_in_every_schedule(name: str, slots: list[int]) -> None:
+    """Losses are opened, after a check, amid other workers' messages; and the bits are the sequential ones."""
+    wanted = train(small_net, SHAPE, [0], build("sequential", [1], 4), steps=2, kind=Replicated4, reveal_loss=True)
+    schedule = build(name, slots, 4)
+    assert_equal(train(small_net, SHAPE, [0, 3, 6], schedule, steps=2, kind=Replicated4, reveal_loss=True), wanted)
 
 
 @settings(max_examples=6, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])

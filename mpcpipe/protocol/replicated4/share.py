@@ -98,7 +98,7 @@ class Sharing(Joint, ABC):
         return IntegrityError(
             f"party {self.party} noticed at {label!r}: what party {sender} sent it {after} is not what party {witness} "
             "knows it should be. One of the two deviates from the protocol, or somebody who sent it something before, "
-            "or a memory or a network is faulty. Nothing that depends on it was opened; find the cause, then start again"
+            "or a memory or a network is faulty. Nothing that depends on it was opened. Find the cause, start again"
         )
 
     async def reveal(self, x: Share, to: int | None, why: str) -> torch.Tensor | None:
