@@ -13,16 +13,17 @@ from mpcpipe.protocol.additive2 import Additive2
 from mpcpipe.protocol.base import Protocol
 from mpcpipe.protocol.plaintext import Plaintext
 from mpcpipe.protocol.replicated3 import Replicated3
+from mpcpipe.protocol.replicated4 import Replicated4
 from mpcpipe.ring.fixed import FixedPoint
 from tests import simulate
 
 F = 16
 UNIT = 2.0**-F
-KINDS = [Plaintext, Replicated3, Additive2]
+KINDS = [Plaintext, Replicated3, Additive2, Replicated4]
 
 
 def parties(kind: type[Protocol], k: int = 64) -> list[Protocol]:
-    """Three parties over Z_2^k, 32 compared bits."""
+    """All parties over Z_2^k, 32 compared bits."""
     return simulate.parties(kind, k, 32)
 
 
