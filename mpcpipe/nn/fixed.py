@@ -47,6 +47,11 @@ class PartialGrad:
         return PartialGrad(self.data + other.data, self.fraction_bits)
 
 
+def kept(p: Protocol, x: Fixed) -> Fixed:
+    """x, to be used in several products. See `Protocol.keep`."""
+    return Fixed(p.keep(x.data), x.fraction_bits)
+
+
 def raised(p: Protocol, x: Fixed, fraction_bits: int) -> Fixed:
     """x with at least as many fraction bits as it has: a shift left. Local."""
     more = fraction_bits - x.fraction_bits

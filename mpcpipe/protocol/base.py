@@ -200,6 +200,13 @@ class Protocol(ABC):
 
     # products
 
+    def keep(self, x: Share) -> Share:
+        """x, to be used in several products: a protocol that shows arguments masked shows this one only once. Local.
+
+        The result is used by one worker at a time, and not written to.
+        """
+        return x
+
     @abstractmethod
     async def multiply(self, op: Bilinear, x: Share, y: Share) -> Partial:
         """op(x, y) as a partial: sums of partials, and their products with public integers, cost nothing until

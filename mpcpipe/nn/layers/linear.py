@@ -9,19 +9,22 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from mpcpipe.nn.fixed import Fixed, PartialGrad, product, summed
+from mpcpipe.nn.fixed import Fixed, PartialGrad, kept, product, summed
 from mpcpipe.nn.layers.base import Layer, Saved
 from mpcpipe.protocol.base import Protocol
 from mpcpipe.ring.bilinear import Bilinear, Conv2dInputGrad, Conv2dWeightGrad, MatMul, Pair, Shape
 from mpcpipe.ring.bilinear import Conv2d as ConvOp
 
 
-@dataclass(frozen=True)
+@dataclass
 class Operands:
-    """What the gradients of a bilinear layer need: both arguments of its product, as the forward pass saw them."""
+    """What the gradients of a bilinear layer need: both arguments of its product, as the forward pass saw them; and dy
+    as input_grad saw it, if it came first.
+    """
 
     x: Fixed
     weight: Fixed
+    dy: Fixed | None = None
 
 
 class Weighted(Layer, ABC):
@@ -53,16 +56,19 @@ class Weighted(Layer, ABC):
     async def forward(self, p: Protocol, x: Fixed, training: bool) -> tuple[Fixed, Saved]:
         """y at `working_bits`. 3 rounds."""
         weight = self.parameters["weight"]
+        if training:
+            x, weight = kept(p, x), kept(p, weight)
         y = await product(p, self._op(), x, weight, self.working_bits, self._bias())
         return y, Operands(x, weight)
 
     async def input_grad(self, p: Protocol, saved: Saved, dy: Fixed) -> Fixed:
         """dx at `working_bits`. 3 rounds."""
-        return await product(p, self._input_op(saved.x.shape), dy, saved.weight, self.working_bits)
+        saved.dy = kept(p, dy)
+        return await product(p, self._input_op(saved.x.shape), saved.dy, saved.weight, self.working_bits)
 
     async def weight_grad(self, p: Protocol, saved: Saved, dy: Fixed) -> dict[str, PartialGrad]:
         """Partials. No round."""
-        grads = {"weight": await self._weight_product(p, saved.x, dy)}
+        grads = {"weight": await self._weight_product(p, saved.x, dy if saved.dy is None else saved.dy)}
         if self.has_bias:
             dims = tuple(d for d in range(len(dy.shape)) if d != 1)
             grads["bias"] = PartialGrad(p.partial(summed(dy, dims).data), dy.fraction_bits)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import torch
 
-from mpcpipe.nn.fixed import Fixed, PartialGrad, at_most, constant, divided, product, raised, rescale, summed
+from mpcpipe.nn.fixed import Fixed, PartialGrad, at_most, constant, divided, kept, product, raised, rescale, summed
 from mpcpipe.nn.functional import inverse_sqrt
 from mpcpipe.nn.layers.activation import COMPARED_BITS
 from mpcpipe.nn.layers.base import Layer, Saved
@@ -95,7 +95,7 @@ class BatchNorm(Layer):
         if count < 2:
             raise ValueError(f"{self.name}: batch normalization in training needs more than one value a feature")
         mean = await divided(p, summed(x, dims), count, CENTERED_BITS)
-        xc = self._minus(p, x, mean)
+        xc = kept(p, self._minus(p, x, mean))
         squares = await self._sum_of_products(p, xc, xc)
         variance = await divided(p, squares, count, VARIANCE_BITS)
         inv, running = await gather(self._inverse(p, variance), self._updated(p, mean, variance, count))

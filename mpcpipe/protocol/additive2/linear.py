@@ -7,6 +7,7 @@ truncation is docs/protocols.md, "Truncation".
 from __future__ import annotations
 
 from abc import ABC
+from dataclasses import dataclass
 
 import torch
 
@@ -16,6 +17,20 @@ from mpcpipe.protocol.base import Partial, Share
 from mpcpipe.protocol.wrap import Wrap
 from mpcpipe.ring.bilinear import Bilinear
 
+_KEPT = "_additive2_operand"
+
+
+@dataclass
+class Operand:
+    """An argument of products: a party's summand of its mask (n,), and x - mask (n,) once both parties know it.
+
+    At the dealer the mask is the whole one, and `shown` says only that the parties have shown it.
+    """
+
+    mask: torch.Tensor
+    kept: bool
+    shown: torch.Tensor | None = None
+
 
 class Linear(Roles, ABC):
     """multiply, reduce, truncate. A partial is a share: a party's summand of two."""
@@ -24,26 +39,47 @@ class Linear(Roles, ABC):
         """x∘e + d∘b + c for d = x - a and e = y - b, which are opened, and a triple c = a∘b of op's own shapes.
 
         Security: d and e are masked by what neither party knows of the other. The dealer sees nothing.
-        Cost: 1 round; k bits a party for each element of x and y, and k from the dealer for each of the result; two
-        local products, at the dealer one.
+        Cost: 1 round; k bits a party for each element of x and y that was not shown before (`keep`), and k from the
+        dealer for each of the result; two local products, at the dealer one.
         """
         label, ring = self.label("multiply"), self.ring
-        size_x, size_y = x[0].shape, y[0].shape
-        shape = op.shape(tuple(size_x), tuple(size_y))
+        shape = op.shape(tuple(x.shape[1:]), tuple(y.shape[1:]))
         numel = torch.Size(shape).numel()
-        a = self.mask(f"{label}/a", size_x.numel()).reshape(size_x)
-        b = self.mask(f"{label}/b", size_y.numel()).reshape(size_y)
+        first = self._operand(x, f"{label}/a")
+        second = first if y is x and first.kept else self._operand(y, f"{label}/b")
+        a, b = first.mask.reshape(x.shape[1:]), second.mask.reshape(y.shape[1:])
         if self.deals:
             c = op(a, b).reshape(-1)
             await self.deal(label, ring.wrap(c.sub_(self.own(f"{label}/c", numel))))
+            first.shown, second.shown = a, b
             self.needs.count("products", numel, numel * ring.nbytes)
             return self.blank(1, *shape)
-        d, e = ring.wrap(x[0] - a).reshape(-1), ring.wrap(y[0] - b).reshape(-1)
-        (d_other, e_other), dealt = await self.exchange(label, [d, e], [Part(ring.dtype, numel)])
-        d, e = d_other.add_(d).reshape(size_x), e_other.add_(e).reshape(size_y)
+        new = [(o, share) for o, share in ((first, x), (second, y)) if o.shown is None][: 1 if second is first else 2]
+        own = [ring.wrap(share.reshape(-1) - operand.mask) for operand, share in new]
+        others, dealt = await self.exchange(label, own, [Part(ring.dtype, numel)])
+        for (operand, _), mine, other in zip(new, own, others, strict=True):
+            operand.shown = other.add_(mine)
+        assert first.shown is not None and second.shown is not None
         z = (dealt[0] if self.party else self.own(f"{label}/c", numel)).reshape(shape)
-        op(x[0], e, out=z, accumulate=True)
-        return ring.wrap(op(d, b, out=z, accumulate=True)).unsqueeze(0)
+        op(x[0], second.shown.reshape(y.shape[1:]), out=z, accumulate=True)
+        return ring.wrap(op(first.shown.reshape(x.shape[1:]), b, out=z, accumulate=True)).unsqueeze(0)
+
+    def keep(self, x: Share) -> Share:
+        """A view of x that is shown only once: what was shown is kept with it, and goes with it."""
+        view = x.view(x.shape)
+        vars(view)[_KEPT] = None
+        return view
+
+    def _operand(self, x: Share, label: str) -> Operand:
+        """x with a mask of its own, or with the one under which it was shown before."""
+        kept = _KEPT in vars(x)
+        known: Operand | None = vars(x).get(_KEPT)
+        if known is not None and known.shown is not None:
+            return known
+        operand = Operand(self.mask(label, x.numel()), kept)
+        if kept:
+            vars(x)[_KEPT] = operand
+        return operand
 
     def partial(self, x: Share) -> Partial:
         """x: shares are summands."""
