@@ -244,6 +244,36 @@ def test_costs_of_additive2_are_the_published_figures() -> None:
     }
 
 
+def test_costs_of_replicated4_are_the_published_figures() -> None:
+    """As for replicated3; and a check costs the same however much it checks."""
+    (p, *_) = parties(Replicated4, 64, 32)
+    n = 192_000
+    c = p.costs
+    per = {
+        "share": c.share(n),
+        "product": c.reduce(n),
+        "product and truncation": c.reduce(n, 16),
+        "truncation": c.truncate(n, 16),
+        "nonnegative": c.nonnegative(n),
+        "bit to ring": c.to_ring(n),
+        "relu forward": c.nonnegative(n) + c.select(n),
+        "relu backward": c.select_again(n),
+    }
+    assert {name: (cost.rounds, round(cost.sent_bytes / 4 / n, 1)) for name, cost in per.items()} == {
+        "share": (1, 4.0),
+        "product": (1, 12.0),
+        "product and truncation": (3, 15.0),
+        "truncation": (2, 7.0),
+        "nonnegative": (7, 16.4),
+        "bit to ring": (2, 12.0),
+        "relu forward": (9, 32.4),
+        "relu backward": (2, 12.0),
+    }
+    assert (c.reveal(n, False).rounds, c.reveal(n, False).sent_bytes) == (3, 8 * n + 396 + 16)
+    ps = parties(Replicated4)
+    assert sum(together(ps, lambda p: p.check()).sent_bytes) == 396
+
+
 def test_gather_joins_rounds(kind: type[Protocol]) -> None:
     """Side by side costs the rounds of the longest and the bytes of all; results are as one after the other."""
     ps = parties(kind, 64)
