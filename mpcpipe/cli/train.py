@@ -13,9 +13,8 @@ from mpcpipe.cli import console
 from mpcpipe.cli.options import all_overrides, party_number, with_job, with_json
 from mpcpipe.errors import UsageError
 from mpcpipe.job.load import load
-from mpcpipe.job.public import public
+from mpcpipe.job.public import public_text
 from mpcpipe.job.schema import Job
-from mpcpipe.job.write import dumps
 from mpcpipe.runtime.events import Event
 from mpcpipe.runtime.identity import protection
 from mpcpipe.runtime.launch import PartyOptions, run_local
@@ -76,7 +75,7 @@ def train(
     folder = _run_folder(described)
     if plan is not None:
         (folder / "plan.json").write_text(plan.to_json(), encoding="utf-8")
-    (folder / "job.toml").write_text(dumps(public(described)), encoding="utf-8")
+    (folder / "job.toml").write_text(public_text(described), encoding="utf-8")
     if insecure_keys is not None:
         console.note("INSECURE: --insecure-keys makes all masks guessable; use it only on data that anybody may see")
     options = PartyOptions(

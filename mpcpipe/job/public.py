@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any
 
 from mpcpipe.job.schema import Job
+from mpcpipe.job.write import absolute, tables_text
 
-T = TypeVar("T")
 
+def public_text(job: Job, here: bool = True) -> str:
+    """The job as TOML without private keys (files, sources, own addresses and folders, waiting times).
 
-def public(job: Job) -> Job:
-    """The job with every private key (files, sources, own addresses and folders, waiting times) at its default.
-
-    What the parties agree on is left as it is, so `digest.agreement` of both is the same.
+    What the parties agree on is left as it is, so `digest.agreement` of the job that it loads as is the same.
+    here: a model's file is named by its path on this machine, so that it loads from any folder; else by its name.
     """
-    return _public(job)
+    if job.model.module is not None:
+        module = absolute(job.model).module if here else PurePath(job.model.module).name
+        job = dataclasses.replace(job, model=dataclasses.replace(job.model, module=module))
+    return tables_text(_public(job))
 
 
-def _public(table: T) -> T:
-    changed: dict[str, Any] = {}
-    for f in dataclasses.fields(table):  # type: ignore[arg-type]
-        found = getattr(table, f.name)
-        if not f.metadata.get("public", True):
-            make: Any = f.default_factory
-            changed[f.name] = make() if f.default is dataclasses.MISSING else f.default
-        elif dataclasses.is_dataclass(found):
-            changed[f.name] = _public(found)
-        elif isinstance(found, tuple) and found and dataclasses.is_dataclass(found[0]):
-            changed[f.name] = tuple(_public(inner) for inner in found)
-    return dataclasses.replace(table, **changed)  # type: ignore[type-var]
+def _public(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        public = [f.name for f in dataclasses.fields(value) if f.metadata.get("public", True)]
+        found = ((name, _public(getattr(value, name))) for name in public)
+        return {name: inner for name, inner in found if inner is not None}
+    if isinstance(value, tuple):
+        return [_public(inner) for inner in value]
+    return dict(value) if isinstance(value, Mapping) else value

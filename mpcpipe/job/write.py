@@ -16,7 +16,11 @@ T = TypeVar("T")
 
 def dumps(job: Job) -> str:
     """The job as a TOML text that loads as the same job from any folder: its relative paths become absolute."""
-    tables = to_dict(absolute(job))
+    return tables_text(to_dict(absolute(job)))
+
+
+def tables_text(tables: Mapping[str, Mapping[str, Any]]) -> str:
+    """Tables as TOML; what is inside a table stands in one line."""
     lines = []
     for name, table in tables.items():
         lines += [f"[{name}]", *(f"{_key(key)} = {value(inner)}" for key, inner in table.items()), ""]

@@ -9,8 +9,7 @@ from typing import Any
 
 import jinja2
 
-from mpcpipe.job.public import public
-from mpcpipe.job.write import dumps
+from mpcpipe.job.public import public_text
 from mpcpipe.plan.plan import Plan
 from mpcpipe.protocol.base import Opening
 from mpcpipe.report import figures
@@ -102,7 +101,7 @@ def page(run: Run, facts: Facts) -> str:
         total=sum(layer.sent_bytes for layer in facts.layers or ()),
         opened=grouped(opened, names),
         agrees=None if facts.expected is None else same_openings(opened, facts.expected),
-        job_text=None if run.job is None else dumps(public(run.job)).strip(),
+        job_text=None if run.job is None else public_text(run.job, here=False).strip(),
         share=figures.share,
         about=_about(run),
     )

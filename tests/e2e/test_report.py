@@ -53,7 +53,9 @@ def test_train_then_report(tmp_path: Path) -> None:
         CliRunner().invoke(report, [str(folder), "--json", "-"], catch_exceptions=False, standalone_mode=False).output
     )
     assert summary["opened_as_checked"] is True and summary["notes"] == []
-    root = parse((folder / "report.html").read_text())
+    text = (folder / "report.html").read_text()
+    assert str(tmp_path) not in text
+    root = parse(text)
     lanes = root.all("figure", class_="timeline")[0].all("g", class_="lane")
     assert [lane.attributes["data-worker"] for lane in lanes] == 3 * ["0.0", "1.0"]
     # The dry run of the layers says what alice sends in a step without a loss: only bob's labels are not in it.

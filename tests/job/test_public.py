@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from mpcpipe.job.digest import agreement
 from mpcpipe.job.load import load
-from mpcpipe.job.public import public
+from mpcpipe.job.public import public_text
 from mpcpipe.job.write import dumps
 
 ROWS = """
@@ -37,16 +39,26 @@ deadline_s = 7
 """
 
 
-def test_public(tmp_path: Path) -> None:
+def test_public(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "job.toml"
     file.write_text(ROWS)
     job = load(file)
     assert "patients-of-bob" in dumps(job) and "secret-folder" in dumps(job)
-    kept = public(job)
-    assert agreement(kept) == agreement(job)
-    text = dumps(kept)
-    for private in ("patients", "secret-folder", "pressure", "diagnosis", "csv"):
+    monkeypatch.chdir(tmp_path)
+    text = public_text(job)
+    for private in ("patients", "secret-folder", "pressure", "diagnosis", "csv", str(tmp_path), "deadline_s"):
         assert private not in text
-    assert kept.run.deadline_s == 60
     file.write_text(text)
-    assert load(file) == kept
+    kept = load(file)
+    assert agreement(kept) == agreement(job)
+    assert kept.run.deadline_s == 60
+    assert public_text(kept) == text
+
+
+def test_a_model_of_ones_own(tmp_path: Path) -> None:
+    file = tmp_path / "job.toml"
+    file.write_text(ROWS.replace('zoo = "digits_mlp"', 'module = "nets/mine.py:build"'))
+    job = load(file)
+    assert f'module = "{tmp_path}/nets/mine.py:build"' in public_text(job)
+    assert 'module = "mine.py:build"' in public_text(job, here=False)
+    assert str(tmp_path) not in public_text(job, here=False)

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mpcpipe.job.load import load
-from mpcpipe.job.public import public
-from mpcpipe.job.write import dumps
+from mpcpipe.job.public import public_text
 
 NAMES = ("alice", "bob", "carol")
 STEPS = 3
@@ -115,5 +114,5 @@ def make_run(folder: Path, steps: int = STEPS, job: bool = True, **changes: Any)
         (folder / f"events.{name}.jsonl").write_text("\n".join(lines(steps)) + "\n")
     if job:
         described = load(EXAMPLE, [f"train.steps={steps}", "reveal.loss_every=1", "job.name=known"])
-        (folder / "job.toml").write_text(dumps(public(described)))
+        (folder / "job.toml").write_text(public_text(described))
     return folder
