@@ -49,7 +49,8 @@ def _result(job: Job, model_digest: bool) -> dict[str, Any]:
 
     found = describe(job, model_digest)
     p = job.protocol
-    return {
+    dealer = known_protocol(p.name).dealer
+    result: dict[str, Any] = {
         "job": job.name,
         "protocol": p.name,
         "promise": known_protocol(p.name).promise,
@@ -69,6 +70,12 @@ def _result(job: Job, model_digest: bool) -> dict[str, Any]:
         "openings": [{"why": o.why, "to": o.to, "shape": list(o.shape)} for o in found.openings],
         "openings_in_words": in_words(found.openings, job.parties.names, found.test_rows),
     }
+    if dealer is not None:
+        from mpcpipe.runtime.planning import dealt_in_a_step
+
+        result["dealer"] = job.parties.names[dealer]
+        result["dealt_per_step"] = {kind: asdict(need) for kind, need in dealt_in_a_step(job).items()}
+    return result
 
 
 def _show(job: Job, result: dict[str, Any], own: str | None) -> None:
@@ -104,9 +111,23 @@ def _show(job: Job, result: dict[str, Any], own: str | None) -> None:
     ]
     console.table(f"The model, {result['parameters']:,} secret values", ["layer", "kind", "result", "values"], rows)
     console.blank()
+    if "dealer" in result:
+        _show_dealer(result)
     console.bullets("What becomes known", [*result["openings_in_words"], "nothing else is opened"])
     console.note(
         "Public from the start: the job but for files and places, numbers of rows and their order, the initial weights."
     )
     if result["protocol"] == "plaintext":
         console.warning("plaintext protects nothing: every party sees all data and the model, whatever this list says")
+
+
+def _show_dealer(result: dict[str, Any]) -> None:
+    needs = result["dealt_per_step"]
+    total, steps = sum(need["nbytes"] for need in needs.values()), result["steps"]
+    console.table(
+        f"What {result['dealer']} deals: {total / 1e6:.2f} MB a step, {total * steps / 1e6:,.0f} MB for {steps} steps",
+        ["kind", "uses a step", "values", "MB"],
+        [[kind, f"{n['uses']:,}", f"{n['numel']:,}", f"{n['nbytes'] / 1e6:.3f}"] for kind, n in needs.items()],
+    )
+    console.note(f"Evaluations come on top. {result['dealer']} sees no data; who colludes with it learns everything.")
+    console.blank()

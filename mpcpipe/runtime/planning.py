@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+
 from mpcpipe.errors import PlanError
 from mpcpipe.job.digest import agreement, digest
 from mpcpipe.job.model import build_chain
@@ -17,10 +19,12 @@ from mpcpipe.job.schema import Job
 from mpcpipe.plan.actions import Schedule, loads
 from mpcpipe.plan.drive import Setting
 from mpcpipe.plan.machine import Machine
+from mpcpipe.plan.needs import step_needs
 from mpcpipe.plan.net import Net
 from mpcpipe.plan.partition import Wish
 from mpcpipe.plan.plan import Plan
 from mpcpipe.plan.planner import plan_for
+from mpcpipe.protocol.additive2.offline import Need
 from mpcpipe.protocol.registry import protocol_named
 from mpcpipe.runtime.recipe import loss_of, optimizer_of
 
@@ -65,6 +69,16 @@ def setting_of(job: Job) -> Setting:
         learning_rate=job.train.learning_rate,
         owner=None if job.data.sharing == "once" else job.number(first),
     )
+
+
+def dealt_in_a_step(job: Job) -> dict[str, Need]:
+    """What a step needs of the job's dealer, by kind; {} if its protocol has none. Opens no data file.
+
+    Micro-batches that are left to the planner count as one.
+    """
+    _, chain = build_chain(job)
+    pieces = torch.arange(job.train.batch_size).tensor_split(job.pipeline.microbatches or 1)
+    return step_needs(chain, setting_of(job), [len(piece) for piece in pieces])
 
 
 def _wish(job: Job) -> Wish:
