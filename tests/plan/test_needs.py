@@ -32,7 +32,7 @@ def test_bytes_are_those_of_the_dry_run() -> None:
 
 
 def test_a_layer_by_hand() -> None:
-    """Linear(4, 2) on 3 rows: a product of 3 x 2 and its truncation, x^T dy of 2 x 4; two truncations more to update."""
+    """Linear(4, 2) on 3 rows: a product of 3 x 2 and its truncation; x^T dy of 2 x 4; two truncations to update."""
     chain = convert(torch.nn.Sequential(torch.nn.Linear(4, 2)), (4,))
     setting = replace(SETTING, make_loss=MeanSquaredError, classes=2, batch_size=3)
     needs = step_needs(chain, setting, [3])
