@@ -93,9 +93,9 @@ class Mesh:
 
     The clock is Lamport's: a frame carries the sender's clock plus one, a receiver takes the larger of its own and the
     frame's. So after a run it says how many messages depended on each other: the rounds that a slow network charges.
-    `waits`: when it waited noticeably (`time.perf_counter`), until somebody takes the list. `ahead_bytes`: for a party
-    that only sends, how much may lie in a link's queue before it waits; the others never wait to send, or two of them
-    could wait for each other.
+    `waits`: when it waited noticeably (`time.perf_counter`), until somebody takes the list. `queued_s`: how long it
+    waited for its turn to compute again, once the frame was there. `ahead_bytes`: for a party that only sends, how much
+    may lie in a link's queue before it waits; the others never wait to send, or two of them could wait for each other.
     """
 
     party: int
@@ -104,6 +104,7 @@ class Mesh:
     clock: int = 0
     waits: list[tuple[float, float]] = field(default_factory=list)
     turn: Turn | None = None
+    queued_s: float = 0.0
     ahead_bytes: int | None = None
 
     def send(self, label: str, outgoing: Mapping[int, Sequence[torch.Tensor]]) -> None:
@@ -125,17 +126,23 @@ class Mesh:
 
     def receive(self, label: str, incoming: Mapping[int, Sequence[Part]]) -> dict[int, list[torch.Tensor]]:
         """Wait for one frame from each party of `incoming`; returns each one's parts."""
-        if self.turn is None:
-            return self._receive(label, incoming)
-        self.turn.release()
+        began = ended = time.perf_counter()
+        if self.turn is not None:
+            self.turn.release()
         try:
-            return self._receive(label, incoming)
+            received = self._receive(label, incoming)
+            ended = time.perf_counter()
         finally:
-            self.turn.acquire()
+            if self.turn is not None:
+                self.turn.acquire()
+                self.queued_s += time.perf_counter() - ended
+        now = time.perf_counter()
+        if now - began > NOTICEABLE_S:
+            self.waits.append((began, now))
+        return received
 
     def _receive(self, label: str, incoming: Mapping[int, Sequence[Part]]) -> dict[int, list[torch.Tensor]]:
         received, clock = {}, self.clock
-        began = time.perf_counter()
         for peer, expected in incoming.items():
             if expected:
                 received[peer], stamp = self.links[peer].receive(label, expected)
@@ -143,9 +150,6 @@ class Mesh:
             else:
                 received[peer] = []
         self.clock = clock
-        ended = time.perf_counter()
-        if ended - began > NOTICEABLE_S:
-            self.waits.append((began, ended))
         return received
 
     @property

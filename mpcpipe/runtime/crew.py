@@ -58,7 +58,7 @@ class Crew:
         # Waiting and idling workers of several are averaged: a step's seconds are divided into three.
         count = len(self.workers)
         wait_s = sum(span.wait_s for span in spans) / count
-        busy_s = sum(span.end_s - span.begin_s - span.wait_s - span.idle_s for span in spans) / count
+        busy_s = sum(span.end_s - span.begin_s - span.wait_s - span.idle_s - span.queued_s for span in spans) / count
         return (
             Measured(
                 compute_s=busy_s,

@@ -18,8 +18,9 @@ from mpcpipe.protocol.rounds import Round
 class Span:
     """One action of a worker: when it began and ended (`time.perf_counter`), and how long of that it waited.
 
-    wait_s: for other parties' messages, of which `waits` are the noticeable ones; idle_s, at its beginning: for other
-    workers of this party. The rest is computing. sent_bytes: payload, to all parties.
+    wait_s: for other parties' messages; idle_s, at its beginning: for other workers of this party; queued_s: for its
+    turn at computing, once a message was there. `waits` has the noticeable ones of the first and the last. The rest is
+    computing. sent_bytes: payload, to all parties.
     """
 
     worker: str
@@ -30,6 +31,7 @@ class Span:
     idle_s: float
     waits: tuple[tuple[float, float], ...] = ()
     sent_bytes: int = 0
+    queued_s: float = 0.0
 
     def line(self, step: int, origin_s: float) -> str:
         """As a line of the run's events, times in seconds after `origin_s`; `step` is the first that it belongs to."""

@@ -11,6 +11,7 @@ Everything between two stages of a party is a hand-over; everything between part
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,6 +47,27 @@ class Task:
         return sum(len(rows) for rows in self.rows)
 
 
+class Losses:
+    """The loss of each micro-batch of a step, as shares, from whichever worker of the last stage has it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._shares: dict[int, list[torch.Tensor]] = {}
+        self.fraction_bits = 0
+
+    def add(self, step: int, value: Fixed, rows: int) -> None:
+        """The mean over `rows` rows."""
+        with self._lock:
+            self._shares.setdefault(step, []).append(value.data * rows)
+            self.fraction_bits = value.fraction_bits
+
+    def total(self, step: int) -> torch.Tensor:
+        """The sum over all rows of a step, once."""
+        with self._lock:
+            shares = self._shares.pop(step)
+        return torch.stack(shares).sum(0, dtype=shares[0].dtype)
+
+
 @dataclass
 class Shared:
     """What the workers of one party have in common."""
@@ -55,6 +77,7 @@ class Shared:
     feed: Feed
     loss: Loss
     handover: Handover = field(default_factory=Handover)
+    losses: Losses = field(default_factory=Losses)
 
 
 class Worker:
@@ -67,8 +90,6 @@ class Worker:
         self.spans: list[Span] = []
         self.losses: dict[int, float] = {}
         self._updates: dict[int, int] = {}
-        self._loss_shares: dict[int, list[torch.Tensor]] = {}
-        self._loss_bits = 0
 
     def run(self, schedule: Schedule, tasks: Sequence[Task]) -> None:
         """Carry out this worker's actions of `schedule`, whose steps are `tasks`."""
@@ -101,7 +122,7 @@ class Worker:
         self.mesh.clock = max(self.mesh.clock, clock)
         for evidence in self.shared.handover.evidence_of(wanted):
             self.p.learn(evidence)
-        waited_s, sent_bytes = self.mesh.wait_s, self.mesh.sent_payload_bytes
+        waited_s, queued_s, sent_bytes = self.mesh.wait_s, self.mesh.queued_s, self.mesh.sent_payload_bytes
         first = actions[0]
         if first.kind == "U":
             self._update(actions, times, tasks)
@@ -129,6 +150,7 @@ class Worker:
                 idle_s,
                 waits,
                 self.mesh.sent_payload_bytes - sent_bytes,
+                self.mesh.queued_s - queued_s,
             )
         )
 
@@ -161,18 +183,8 @@ class Worker:
         dy, saved = await self.shared.loss.forward_grad(p.at(f"{step}/loss/{m}"), y, target)
         if task.reveal_loss:
             value = await self.shared.loss.value(p.at(f"{step}/loss value/{m}"), saved)
-            self._loss_shares.setdefault(step, []).append(value.data * len(task.rows[m]))
-            self._loss_bits = value.fraction_bits
-            if len(self._loss_shares[step]) == len(task.rows):
-                await self._open_loss(task)
+            self.shared.losses.add(step, value, len(task.rows[m]))
         return dy
-
-    async def _open_loss(self, task: Task) -> None:
-        total = torch.stack(self._loss_shares.pop(task.step)).sum(0, dtype=self.p.ring.dtype)
-        opened = await self.p.at(f"{task.step}/reveal loss").reveal(total, None, loss_of_step(task.step))
-        if opened is None:  # a dealer
-            return
-        self.losses[task.step] = float(opened.item() / 2**self._loss_bits / task.batch_size)
 
     def _input_grad(self, action: Action, at: At) -> None:
         dy = self.shared.handover.take(("B", action.stage, action.microbatch))
@@ -182,9 +194,19 @@ class Worker:
             self.shared.handover.put(("B", action.stage - 1, action.microbatch), dx)
 
     def _update(self, actions: Sequence[Action], times: Mapping[Action, int], tasks: Sequence[Task]) -> None:
-        updates = []
+        updates: list[Operation[None]] = []
         for action in actions:
             task = tasks[times[action] - 1]
             stage = self.shared.stages[action.stage]
             updates.append(stage.update(self.p, task.step, task.learning_rate, task.batch_size))
+            if action.stage == self.last and task.reveal_loss:
+                updates.append(self._open_loss(task))
         run(gather(*updates), self.mesh)
+
+    async def _open_loss(self, task: Task) -> None:
+        """By the worker that updates the last stage: then all micro-batches of the step have been there."""
+        losses = self.shared.losses
+        opening = self.p.at(f"{task.step}/reveal loss").reveal(losses.total(task.step), None, loss_of_step(task.step))
+        opened = await opening
+        if opened is not None:  # a dealer learns nothing
+            self.losses[task.step] = float(opened.item() / 2**losses.fraction_bits / task.batch_size)
