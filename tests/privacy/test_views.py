@@ -1,4 +1,6 @@
-"""No party's view depends on a secret: exact and exhaustive, for every interactive operation; and it does if a mask is missing."""
+"""No party's view depends on a secret: exact and exhaustive, for every interactive operation; and it does if a mask is
+missing.
+"""
 
 from __future__ import annotations
 
