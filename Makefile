@@ -13,7 +13,7 @@ $(VENV)/.torch:
 	$(VENV)/bin/python -c 'import torch' 2>/dev/null || $(PIP) install --quiet '$(TORCH)'
 	@touch $@
 
-$(VENV)/.installed: $(VENV)/.torch pyproject.toml $(wildcard kernels/*)
+$(VENV)/.installed: $(VENV)/.torch pyproject.toml $(shell find kernels -type f)
 	$(PIP) install --quiet --editable '.[examples,dev]'
 	@touch $@
 
