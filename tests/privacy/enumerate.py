@@ -2,9 +2,9 @@
 
 Elementwise operations treat the elements of a tensor independently, so *one* run over N = 2^r lanes enumerates all r
 bits of randomness: lane i draws, for each draw, bits of the number i that no other draw has. All lanes are put into one
-chunk, so that each party plays one role; a test runs every chunk. A party's view of a lane is what it held, drew and received
-there. For every secret the multiset of views over all lanes must be the same: that is perfect privacy against that
-party, for this operation.
+chunk, so that each party plays one role; a test runs every chunk. A party's view of a lane is what it held, drew and
+received there. For every secret the multiset of views over all lanes must be the same: that is perfect privacy against
+that party, for this operation.
 """
 
 from __future__ import annotations
