@@ -58,7 +58,8 @@ def _protocol(job: Job, where: Where) -> Job:
     count = len(job.parties.names)
     if count not in kind.party_counts:
         needs = " or ".join(map(str, kind.party_counts))
-        raise where.error("parties.names", f"has {count} names; {p.name} is for {needs} parties")
+        dealer = "" if kind.dealer is None else ", the last of which is its dealer"
+        raise where.error("parties.names", f"has {count} names; {p.name} is for {needs} parties{dealer}")
     if kind.dealer is not None:
         _dealer(job, job.parties.names[kind.dealer], where)
     return replace(job, protocol=p)

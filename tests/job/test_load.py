@@ -274,6 +274,11 @@ def test_a_dealer_has_no_data_and_gets_no_model(tmp_path: Path, old: str, new: s
     written(tmp_path, TEXT, "protocol.name=additive2")
 
 
+def test_two_parties_need_a_dealer(tmp_path: Path) -> None:
+    message = refused(tmp_path, '"bob", "carol"]', '"bob"]', "protocol.name=additive2")
+    assert "parties.names: has 2 names; additive2 is for 3 parties, the last of which is its dealer" in message
+
+
 def test_a_dealer_has_no_rows(tmp_path: Path) -> None:
     message = refused(tmp_path, "[train]", "[train]", "protocol.name=additive2", text=ROWS)
     assert "data.rows[1].owner: is 'carol': the dealer is one of the parties with data" in message
