@@ -95,6 +95,34 @@ MPK_API int mpk_unpack_bits(const uint64_t* plane, int64_t n, int element_bytes,
  * 16-byte big-endian number. MPK_UNSUPPORTED without AES instructions: a table in software would leak the key through
  * the cache, so there is none. */
 MPK_API int mpk_aes128_ctr(const uint8_t key[16], uint64_t first_block, uint8_t* out, int64_t nbytes);
+/* A draw of a tape: n elements of 4 or 8 bytes from the key stream of the first 16 bytes of HMAC-SHA256(key, label),
+ * each brought into the range of `bits` bits, as a signed number. The key has at most 64 bytes. MPK_UNSUPPORTED as
+ * above. */
+MPK_API int mpk_draw(const uint8_t* key, int64_t key_bytes, const uint8_t* label, int64_t label_bytes, void* out,
+                     int64_t n, int element_bytes, int bits);
+
+/* The local steps of a division by 2^t of x = u + v (mod 2^k), where one party knows u and another v. Elements have 4
+ * or 8 bytes; k bits of them count, and results are signed representatives. Planes are packed bits, (n + 63) / 64
+ * words. sum = x + y + constant, or x + constant where y is null; plane = (sum >= 0) ^ mask. `sum` may be x or y. */
+MPK_API int mpk_sum_and_sign(const void* x, const void* y, int64_t constant, const uint64_t* mask, int64_t n,
+                             int element_bytes, int k, void* sum, uint64_t* plane);
+/* The lowest `out_bytes` bytes of (r_a & r_b) - c0, as a signed number of t bits. */
+MPK_API int mpk_deal(const uint64_t* r_a, const uint64_t* r_b, const void* c0, int64_t n, int element_bytes, int t,
+                     int out_bytes, uint8_t* out);
+/* out = (s >> t) + (bit + sigma c) 2^(k-t) - constant - mask, where s >> t is a logical shift of k bits, sigma is -1
+ * where alpha ^ beta, c is read from c_bytes (1 to 8) bytes an element, and bit is (own & beta) - (alpha & beta) if
+ * `first`, else own & alpha. `mask` may be null or `out`. */
+MPK_API int mpk_quotient_half(const void* s, const uint64_t* own, const uint64_t* alpha, const uint64_t* beta,
+                              const uint8_t* c, int c_bytes, int first, int64_t constant, const void* mask, int64_t n,
+                              int element_bytes, int k, int t, void* out);
+
+/* One party's summand of a level of ANDs on replicated bits: z = x_0 & (y_0 ^ y_1) ^ x_1 & y_0 ^ mask_0 ^ mask_1 for n
+ * planes x = p, y = g, and then for the last q_planes of p with y = q. Plane j of component i of p begins at
+ * p[i * p_component + j * p_plane], and so on; z and the masks are (n + q_planes, words), contiguous. */
+MPK_API int mpk_and_level(const uint64_t* p, int64_t p_component, int64_t p_plane, const uint64_t* g,
+                          int64_t g_component, int64_t g_plane, const uint64_t* q, int64_t q_component, int64_t q_plane,
+                          int64_t planes, int64_t q_planes, int64_t words, const uint64_t* mask_0,
+                          const uint64_t* mask_1, uint64_t* z);
 
 #ifdef __cplusplus
 }

@@ -1,8 +1,11 @@
-// AES-128 in counter mode with the processor's AES instructions, two blocks an instruction where there is VAES.
+// AES-128 in counter mode with the processor's AES instructions, two blocks an instruction where there is VAES;
+// and draws: such a stream under a key that HMAC-SHA256 makes of a label.
 #include <cstring>
+#include <type_traits>
 
 #include "common.h"
 #include "isa.h"
+#include "sha256.h"
 
 namespace mpk {
 namespace {
@@ -111,8 +114,38 @@ void aes128_ctr(const std::uint8_t* key, std::uint64_t first_block, std::uint8_t
 #endif
 }
 
+// Brings n words into the range of `bits` bits, as signed representatives.
+template <class T>
+void narrow(std::uint8_t* out, Index n, int bits) {
+  const int spare = 8 * static_cast<int>(sizeof(T)) - bits;
+  T* words = reinterpret_cast<T*>(out);
+  for (Index i = 0; i < n; ++i)
+    words[i] = static_cast<T>(static_cast<T>(static_cast<std::make_unsigned_t<T>>(words[i]) << spare) >> spare);
+}
+
+void draw(const std::uint8_t* key, Index key_bytes, const std::uint8_t* label, Index label_bytes, std::uint8_t* out,
+          Index n, int element_bytes, int bits) {
+  require((element_bytes == 4 || element_bytes == 8) && bits >= 1 && bits <= 8 * element_bytes);
+  std::uint8_t stream_key[kShaDigest];
+  hmac_sha256(key, key_bytes, label, label_bytes, stream_key);
+  aes128_ctr(stream_key, 0, out, product(n, static_cast<Index>(element_bytes)));
+  if (bits == 8 * element_bytes) return;
+  if (element_bytes == 4)
+    narrow<std::int32_t>(out, n, bits);
+  else
+    narrow<std::int64_t>(out, n, bits);
+}
+
 }  // namespace
 }  // namespace mpk
+
+int mpk_draw(const uint8_t* key, int64_t key_bytes, const uint8_t* label, int64_t label_bytes, void* out, int64_t n,
+             int element_bytes, int bits) {
+  return mpk::guarded([&] {
+    mpk::draw(key, static_cast<mpk::Index>(key_bytes), label, static_cast<mpk::Index>(label_bytes),
+              static_cast<std::uint8_t*>(out), static_cast<mpk::Index>(n), element_bytes, bits);
+  });
+}
 
 int mpk_aes128_ctr(const uint8_t key[16], uint64_t first_block, uint8_t* out, int64_t nbytes) {
   return mpk::guarded([&] { mpk::aes128_ctr(key, first_block, out, static_cast<mpk::Index>(nbytes)); });

@@ -21,30 +21,14 @@ from dataclasses import dataclass
 import torch
 
 from mpcpipe.ring import ops
+from mpcpipe.ring.reference import from_bytes as from_bytes
+from mpcpipe.ring.reference import to_bytes as to_bytes
 from mpcpipe.ring.ring import Ring
-
-_WHOLE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def correction_bytes(bits: int) -> int:
     """Bytes on the wire of an element of Z_2^bits, the dealt part of a truncation by `bits`."""
     return (bits + 7) // 8
-
-
-def to_bytes(x: torch.Tensor, nbytes: int) -> torch.Tensor:
-    """The lowest `nbytes` bytes of each element, flat uint8."""
-    if nbytes in _WHOLE:
-        return x.to(_WHOLE[nbytes]).view(torch.uint8)
-    return x.to(torch.int64).view(torch.uint8).view(-1, 8)[:, :nbytes].reshape(-1)
-
-
-def from_bytes(data: torch.Tensor, nbytes: int, dtype: torch.dtype) -> torch.Tensor:
-    """The inverse, as `dtype`; only the lowest 8 * nbytes bits are right."""
-    if nbytes in _WHOLE:
-        return data.view(_WHOLE[nbytes]).to(dtype)
-    wide = torch.zeros((data.numel() // nbytes, 8), dtype=torch.uint8, device=data.device)
-    wide[:, :nbytes] = data.view(-1, nbytes)
-    return wide.view(torch.int64).view(-1).to(dtype)
 
 
 @dataclass(frozen=True)
@@ -76,35 +60,35 @@ class Wrap:
         """c1 in bytes, from the masks and c0 (n,); reduced to t bits: a carry into the rest of its bytes would tell
         r_a r_b.
         """
-        c1 = ops.unpack_bits(r_a & r_b, c0.numel(), self.small.dtype).sub_(c0)
-        return to_bytes(self.small.wrap(c1), self.nbytes)
+        return ops.deal(r_a, r_b, c0, self.bits, self.nbytes)
 
     def bit(self, summand: torch.Tensor) -> torch.Tensor:
         """not msb(summand), packed."""
         return ops.bit_planes((summand >= 0).to(torch.int32), 1)[0]
 
-    def _half(
-        self, summand: torch.Tensor, bit: torch.Tensor, sign: torch.Tensor, correction: torch.Tensor
-    ) -> torch.Tensor:
-        """(summand >> t) + (bit + sigma correction) 2^(k-t), where sign says which sigma are -1."""
-        n, dtype, ring = summand.numel(), self.ring.dtype, self.ring
-        negative = ops.unpack_bits(sign, n, dtype)
-        product = (correction ^ -negative).add_(negative).add_(ops.unpack_bits(bit, n, dtype))
-        return ring.shift_right(summand, self.bits).add_(product << (ring.bits - self.bits))
-
     def half_u(
-        self, u: torch.Tensor, a: torch.Tensor, alpha: torch.Tensor, beta: torch.Tensor, c0: torch.Tensor
+        self,
+        u: torch.Tensor,
+        a: torch.Tensor,
+        alpha: torch.Tensor,
+        beta: torch.Tensor,
+        c0: torch.Tensor,
+        mask: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """The quotient's summand of who knows u (lifted); not wrapped to the ring's bits yet."""
-        # beta (a - alpha) is 1 where a and not alpha, -1 where alpha and not a: subtract the latter
-        y = self._half(u, a & beta, alpha ^ beta, c0.to(self.ring.dtype))
-        both = ops.unpack_bits(alpha & beta, u.numel(), self.ring.dtype)
-        return y.sub_(both << (self.ring.bits - self.bits))
+        """The quotient's summand of who knows u (lifted), less `mask`."""
+        # beta (a - alpha) is 1 where a and not alpha, -1 where alpha and not a
+        return ops.quotient_half(u, a, alpha, beta, c0, mask, self.ring.bits, self.bits, True)
 
     def half_v(
-        self, v: torch.Tensor, b: torch.Tensor, alpha: torch.Tensor, beta: torch.Tensor, dealt: torch.Tensor
+        self,
+        v: torch.Tensor,
+        b: torch.Tensor,
+        alpha: torch.Tensor,
+        beta: torch.Tensor,
+        dealt: torch.Tensor,
+        mask: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """The quotient's summand of who knows v; not wrapped to the ring's bits yet."""
+        """The quotient's summand of who knows v, less `mask`."""
         k, t = self.ring.bits, self.bits
-        y = self._half(v, alpha & b, alpha ^ beta, from_bytes(dealt, self.nbytes, self.ring.dtype))
-        return y.sub_((1 << (k - t)) + (1 << (k - 2 - t)) - 1)
+        constant = (1 << (k - t)) + (1 << (k - 2 - t)) - 1
+        return ops.quotient_half(v, b, alpha, beta, dealt, mask, k, t, False, constant)

@@ -14,11 +14,13 @@ from typing import Protocol
 
 import torch
 
-from mpcpipe.random.prg import GENERATORS
+from mpcpipe.random.prg import GENERATORS, native_draws
 from mpcpipe.ring.ops import words
 from mpcpipe.ring.ring import Ring
 
 Holders = tuple[int, ...]
+
+_WORD = Ring(64)
 
 
 class Tape(Protocol):
@@ -57,6 +59,8 @@ class PrgTape:
         self.device = torch.device(device)
         self._keys = dict(keys)
         self._key_bytes, self._fill = GENERATORS[generator]
+        self._library = native_draws(generator, self._keys.values())
+        self._elsewhere = self.device.type != "cpu"
         self._seen: set[tuple[Holders, str]] | None = set() if audit else None
         self._lock = threading.Lock()
 
@@ -65,17 +69,23 @@ class PrgTape:
 
     def elements(self, holders: Holders, label: str, numel: int, ring: Ring) -> torch.Tensor:
         """`numel` uniform elements of `ring`, in its dtype and range, flat."""
-        out = torch.empty(numel, dtype=ring.dtype)
-        self._fill(self._stream_key(holders, label), out, 0)
-        return ring.wrap(out).to(self.device)
+        return self._drawn(holders, label, torch.empty(numel, dtype=ring.dtype), ring)
 
     def planes(self, holders: Holders, label: str, count: int, n: int) -> torch.Tensor:
         """`count` rows of n uniform bits, packed: int64 (count, words(n))."""
-        out = torch.empty((count, words(n)), dtype=torch.int64)
-        self._fill(self._stream_key(holders, label), out, 0)
-        return out.to(self.device)
+        return self._drawn(holders, label, torch.empty((count, words(n)), dtype=torch.int64), _WORD)
 
-    def _stream_key(self, holders: Holders, label: str) -> bytes:
+    def _drawn(self, holders: Holders, label: str, out: torch.Tensor, ring: Ring) -> torch.Tensor:
+        key = self._key(holders, label)
+        if self._library is not None:  # the same in one call: there are hundreds of draws in a step
+            self._library.draw(key, label.encode(), out, ring.bits)
+        else:
+            self._fill(hmac.digest(key, label.encode(), "sha256")[: self._key_bytes], out, 0)
+            out = ring.wrap(out)
+        return out.to(self.device) if self._elsewhere else out
+
+    def _key(self, holders: Holders, label: str) -> bytes:
+        """The holders' key; the label is used up."""
         key = self._keys.get(holders)
         if key is None:
             raise ValueError(f"this party has no key shared by the parties {holders}; it has {sorted(self._keys)}")
@@ -86,4 +96,4 @@ class PrgTape:
                         f"the label {label!r} was already drawn by the holders {holders}: a mask would be used twice"
                     )
                 self._seen.add((holders, label))
-        return hmac.digest(key, label.encode(), "sha256")[: self._key_bytes]
+        return key

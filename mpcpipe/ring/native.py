@@ -74,6 +74,11 @@ _SIGNATURES: dict[str, tuple[type, ...]] = {
     "mpk_bit_planes": (_POINTER, _SIZE, _INT, _INT, _POINTER),
     "mpk_unpack_bits": (_POINTER, _SIZE, _INT, _POINTER),
     "mpk_aes128_ctr": (ctypes.c_char_p, ctypes.c_uint64, _POINTER, _SIZE),
+    "mpk_draw": (ctypes.c_char_p, _SIZE, ctypes.c_char_p, _SIZE, _POINTER, _SIZE, _INT, _INT),
+    "mpk_sum_and_sign": (_POINTER, _POINTER, _SIZE, _POINTER, _SIZE, _INT, _INT, _POINTER, _POINTER),
+    "mpk_deal": (_POINTER, _POINTER, _POINTER, _SIZE, _INT, _INT, _INT, _POINTER),
+    "mpk_quotient_half": (*(_POINTER,) * 5, _INT, _INT, _SIZE, _POINTER, _SIZE, _INT, _INT, _INT, _POINTER),
+    "mpk_and_level": (*(_POINTER, _SIZE, _SIZE) * 3, *(_SIZE,) * 3, *(_POINTER,) * 3),
 }
 
 
@@ -244,6 +249,116 @@ class NativeLibrary:
         status = self._c.mpk_aes128_ctr(key, first_block, out.data_ptr(), nbytes)
         if status:
             raise _failure(status, f"{nbytes} bytes of AES key stream")
+
+    def draw(self, key: bytes, label: bytes, out: torch.Tensor, bits: int) -> None:
+        """Fills `out` (contiguous, CPU) with the key stream of HMAC-SHA256(key, label), in the range of `bits` bits.
+
+        The key has at most 64 bytes. KernelError where `has_aes` is false.
+        """
+        if out.dtype not in self._matmul or not out.is_cpu or not out.is_contiguous():
+            raise _refuse(out)
+        n, width = out.numel(), out.element_size()
+        status = self._c.mpk_draw(key, len(key), label, len(label), out.data_ptr(), n, width, bits)
+        if status:
+            raise _failure(status, f"a draw of {n} elements of {bits} bits")
+
+    def sum_and_sign(
+        self, x: torch.Tensor, y: torch.Tensor | None, mask: torch.Tensor, bits: int, constant: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """x + y + constant modulo 2^bits, and where it is >= 0, packed, xor `mask`."""
+        n, width = x.numel(), x.element_size()
+        x, mask = self._flat(x, n, x.dtype), self._plane(mask, n)
+        if y is not None:
+            y = self._flat(y, n, x.dtype)
+        total, plane = torch.empty_like(x), torch.empty_like(mask)
+        status = self._c.mpk_sum_and_sign(
+            *(x.data_ptr(), None if y is None else y.data_ptr(), constant, mask.data_ptr()),
+            *(n, width, bits, total.data_ptr(), plane.data_ptr()),
+        )
+        if status:
+            raise _failure(status, f"{n} sums of {bits} bits")
+        return total, plane
+
+    def deal(self, r_a: torch.Tensor, r_b: torch.Tensor, c0: torch.Tensor, bits: int, nbytes: int) -> torch.Tensor:
+        """The lowest `nbytes` bytes of (r_a & r_b) - c0 modulo 2^bits, flat uint8."""
+        n, width = c0.numel(), c0.element_size()
+        c0, r_a, r_b = self._flat(c0, n, c0.dtype), self._plane(r_a, n), self._plane(r_b, n)
+        out = torch.empty(n * nbytes, dtype=torch.uint8)
+        status = self._c.mpk_deal(r_a.data_ptr(), r_b.data_ptr(), c0.data_ptr(), n, width, bits, nbytes, out.data_ptr())
+        if status:
+            raise _failure(status, f"{n} dealt corrections of {bits} bits")
+        return out
+
+    def quotient_half(
+        self,
+        summand: torch.Tensor,
+        own: torch.Tensor,
+        alpha: torch.Tensor,
+        beta: torch.Tensor,
+        correction: torch.Tensor,
+        mask: torch.Tensor | None,
+        bits: int,
+        shift: int,
+        first: bool,
+        constant: int,
+    ) -> torch.Tensor:
+        """As `reference.quotient_half`; the correction as elements or as bytes (uint8)."""
+        n, width = summand.numel(), summand.element_size()
+        summand = self._flat(summand, n, summand.dtype)
+        own, alpha, beta = self._plane(own, n), self._plane(alpha, n), self._plane(beta, n)
+        correction = correction.contiguous()
+        if mask is not None:
+            mask = self._flat(mask, n, summand.dtype)
+        nbytes = correction.nbytes // n if n else 1
+        if not correction.is_cpu or correction.nbytes != n * nbytes:
+            raise ValueError(f"a correction of {correction.nbytes} bytes does not fit {n} elements")
+        out = torch.empty_like(summand)
+        status = self._c.mpk_quotient_half(
+            *(summand.data_ptr(), own.data_ptr(), alpha.data_ptr(), beta.data_ptr(), correction.data_ptr(), nbytes),
+            *(first, constant, None if mask is None else mask.data_ptr(), n, width, bits, shift, out.data_ptr()),
+        )
+        if status:
+            raise _failure(status, f"{n} quotients by 2^{shift}")
+        return out
+
+    def and_level(
+        self, p: torch.Tensor, g: torch.Tensor, q: torch.Tensor, mask_0: torch.Tensor, mask_1: torch.Tensor
+    ) -> torch.Tensor:
+        """As `reference.and_level`: z, int64 (planes, words)."""
+        planes, words = p.shape[1:]
+        q_planes = q.shape[1]
+        require_shape("g", g.shape, (2, planes, words))
+        require_shape("q", q.shape, (2, q_planes, words))
+        p, g, q = (x if x.stride(2) == 1 else x.contiguous() for x in (p, g, q))
+        z = torch.empty((planes + q_planes, words), dtype=torch.int64)
+        for mask in (mask_0, mask_1):
+            require_shape("a mask", mask.shape, z.shape)
+        mask_0, mask_1 = mask_0.contiguous(), mask_1.contiguous()
+        if not all(x.dtype == torch.int64 and x.is_cpu for x in (p, g, q, mask_0, mask_1)):
+            raise _refuse(p, g, q, mask_0, mask_1)
+        status = self._c.mpk_and_level(
+            *(p.data_ptr(), *p.stride()[:2], g.data_ptr(), *g.stride()[:2], q.data_ptr(), *q.stride()[:2]),
+            *(planes, q_planes, words, mask_0.data_ptr(), mask_1.data_ptr(), z.data_ptr()),
+        )
+        if status:
+            raise _failure(status, f"ANDs of {planes} and {q_planes} planes")
+        return z
+
+    def _flat(self, x: torch.Tensor, n: int, dtype: torch.dtype) -> torch.Tensor:
+        """x, checked to be n elements of `dtype`, laid out without gaps."""
+        if x.dtype != dtype or dtype not in self._matmul or not x.is_cpu:
+            raise _refuse(x)
+        if x.numel() != n:
+            raise ValueError(f"{x.numel()} elements do not fit {n}")
+        return x.contiguous()
+
+    def _plane(self, x: torch.Tensor, n: int) -> torch.Tensor:
+        """x, checked to be a plane of n bits, laid out without gaps."""
+        if x.dtype != torch.int64 or not x.is_cpu:
+            raise _refuse(x)
+        if x.numel() != (n + 63) // 64:
+            raise ValueError(f"a plane of {n} bits has {(n + 63) // 64} words, not {x.numel()}")
+        return x.contiguous()
 
     def _conv(
         self,

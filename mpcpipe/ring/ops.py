@@ -138,3 +138,51 @@ def unpack_bits(plane: torch.Tensor, n: int, dtype: torch.dtype) -> torch.Tensor
     if library is not None:
         return library.unpack_bits(plane, n, dtype)
     return shadow.unpack_bits(plane, n, dtype) if plane.is_meta else reference.unpack_bits(plane, n, dtype)
+
+
+# Local steps of protocols, each one pass over its tensors where the native library is there: what they are for is in
+# protocol.wrap and protocol.carry.
+
+
+def sum_and_sign(
+    x: torch.Tensor, y: torch.Tensor | None, mask: torch.Tensor, bits: int, constant: int = 0
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """x + y + constant modulo 2^bits (n,), new memory; and where that is >= 0, packed, xor `mask`."""
+    return (_native(x, y) or reference).sum_and_sign(x, y, mask, bits, constant)
+
+
+def deal(r_a: torch.Tensor, r_b: torch.Tensor, c0: torch.Tensor, bits: int, nbytes: int) -> torch.Tensor:
+    """The lowest `nbytes` bytes of (r_a & r_b) - c0 modulo 2^bits, from planes of n bits and c0 (n,): uint8."""
+    return (_native(c0) or reference).deal(r_a, r_b, c0, bits, nbytes)
+
+
+def quotient_half(
+    summand: torch.Tensor,
+    own: torch.Tensor,
+    alpha: torch.Tensor,
+    beta: torch.Tensor,
+    correction: torch.Tensor,
+    mask: torch.Tensor | None,
+    bits: int,
+    shift: int,
+    first: bool,
+    constant: int = 0,
+) -> torch.Tensor:
+    """(summand >> shift) + (bit + sigma correction) 2^(bits-shift) - constant - mask, modulo 2^bits (n,).
+
+    A logical shift. own, alpha and beta are planes of n bits: sigma is -1 where alpha ^ beta; bit is
+    own beta - alpha beta if `first`, else own alpha. The correction counts modulo 2^shift: elements (n,), or as many
+    bytes each as it needs.
+    """
+    back = _native(summand, mask) or reference
+    return back.quotient_half(summand, own, alpha, beta, correction, mask, bits, shift, first, constant)
+
+
+def and_level(
+    p: torch.Tensor, g: torch.Tensor, q: torch.Tensor, mask_0: torch.Tensor, mask_1: torch.Tensor
+) -> torch.Tensor:
+    """One party's summands of ANDs of replicated planes: p and g (2, n, words), then the last planes of p and q.
+
+    x_0 & (y_0 ^ y_1) ^ x_1 & y_0 ^ mask_0 ^ mask_1, int64 (n + len(q), words), of which are the masks.
+    """
+    return (_native(p, g) or reference).and_level(p, g, q, mask_0, mask_1)

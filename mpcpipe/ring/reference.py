@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from mpcpipe.ring.ring import Ring
+
 Shape = tuple[int, ...]
 Pair = tuple[int, int]
 
@@ -121,3 +123,76 @@ def unpack_bits(plane: torch.Tensor, n: int, dtype: torch.dtype) -> torch.Tensor
     """One plane (words,) as n elements 0 or 1."""
     lanes = torch.arange(64, device=plane.device)
     return ((plane.unsqueeze(1) >> lanes) & 1).reshape(-1)[:n].to(dtype)
+
+
+_WHOLE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def to_bytes(x: torch.Tensor, nbytes: int) -> torch.Tensor:
+    """The lowest `nbytes` bytes of each element, flat uint8."""
+    if nbytes in _WHOLE:
+        return x.to(_WHOLE[nbytes]).view(torch.uint8)
+    return x.to(torch.int64).view(torch.uint8).view(-1, 8)[:, :nbytes].reshape(-1)
+
+
+def from_bytes(data: torch.Tensor, nbytes: int, dtype: torch.dtype) -> torch.Tensor:
+    """The inverse, as `dtype`; only the lowest 8 * nbytes bits are right."""
+    if nbytes in _WHOLE:
+        return data.view(_WHOLE[nbytes]).to(dtype)
+    wide = torch.zeros((data.numel() // nbytes, 8), dtype=torch.uint8, device=data.device)
+    wide[:, :nbytes] = data.view(-1, nbytes)
+    return wide.view(torch.int64).view(-1).to(dtype)
+
+
+def _sign_plane(x: torch.Tensor) -> torch.Tensor:
+    return bit_planes((x >= 0).to(torch.int32), 1)[0]
+
+
+def sum_and_sign(
+    x: torch.Tensor, y: torch.Tensor | None, mask: torch.Tensor, bits: int, constant: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """x + y + constant modulo 2^bits, and where it is >= 0, packed, xor `mask`."""
+    total = Ring(bits).wrap((x if y is None else x + y) + constant)
+    return total, _sign_plane(total) ^ mask
+
+
+def deal(r_a: torch.Tensor, r_b: torch.Tensor, c0: torch.Tensor, bits: int, nbytes: int) -> torch.Tensor:
+    """The lowest `nbytes` bytes of (r_a & r_b) - c0 modulo 2^bits, flat uint8."""
+    return to_bytes(Ring(bits).wrap(unpack_bits(r_a & r_b, c0.numel(), c0.dtype).sub_(c0)), nbytes)
+
+
+def quotient_half(
+    summand: torch.Tensor,
+    own: torch.Tensor,
+    alpha: torch.Tensor,
+    beta: torch.Tensor,
+    correction: torch.Tensor,
+    mask: torch.Tensor | None,
+    bits: int,
+    shift: int,
+    first: bool,
+    constant: int,
+) -> torch.Tensor:
+    """(summand >> shift) + (bit + sigma correction) 2^(bits-shift) - constant - mask, modulo 2^bits.
+
+    sigma is -1 where alpha ^ beta; bit is own beta - alpha beta if `first`, else own alpha.
+    """
+    n, dtype, ring = summand.numel(), summand.dtype, Ring(bits)
+    if correction.dtype == torch.uint8:
+        correction = from_bytes(correction, correction.numel() // max(n, 1) or 1, dtype)
+    negative = unpack_bits(alpha ^ beta, n, dtype)
+    bit = unpack_bits(own & (beta if first else alpha), n, dtype)
+    if first:
+        bit.sub_(unpack_bits(alpha & beta, n, dtype))
+    product = (correction.to(dtype) ^ -negative).add_(negative).add_(bit)
+    y = ring.shift_right(summand, shift).add_(product << (bits - shift)).sub_(constant)
+    return ring.wrap(y if mask is None else y.sub_(mask))
+
+
+def and_level(
+    p: torch.Tensor, g: torch.Tensor, q: torch.Tensor, mask_0: torch.Tensor, mask_1: torch.Tensor
+) -> torch.Tensor:
+    """x_0 & (y_0 ^ y_1) ^ x_1 & y_0 ^ mask_0 ^ mask_1 of x = p, y = g (2, n, words), then of p's last planes and q."""
+    x, y = torch.cat((p, p[:, p.shape[1] - q.shape[1] :]), dim=1), torch.cat((g, q), dim=1)
+    z = (x[0] & (y[0] ^ y[1])).bitwise_xor_(x[1] & y[0])
+    return z.bitwise_xor_(mask_0).bitwise_xor_(mask_1)

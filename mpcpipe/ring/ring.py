@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
@@ -21,24 +22,28 @@ class Ring:
         if not 1 <= self.bits <= 64:
             raise ValueError(f"a ring has 1 to 64 bits, not {self.bits}")
 
-    @property
+    @cached_property
     def dtype(self) -> torch.dtype:
         """torch.int32 up to 32 bits, torch.int64 above."""
         return torch.int32 if self.bits <= 32 else torch.int64
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Bytes of one element, in memory and on the wire: 4 or 8."""
         return 4 if self.bits <= 32 else 8
 
-    @property
+    @cached_property
     def width(self) -> int:
         """Bits of the machine word that holds an element: 32 or 64."""
         return 8 * self.nbytes
 
+    @cached_property
+    def _spare(self) -> int:
+        return self.width - self.bits
+
     def wrap(self, x: torch.Tensor) -> torch.Tensor:
         """x modulo 2^k, as the signed representative. Returns x itself where the dtype already wraps at k bits."""
-        spare = self.width - self.bits
+        spare = self._spare
         return (x << spare) >> spare if spare else x
 
     def shift_right(self, x: torch.Tensor, bits: int) -> torch.Tensor:

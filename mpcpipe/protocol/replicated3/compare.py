@@ -38,8 +38,7 @@ class Compare(Roles, ABC):
         generate, propagate, sign = await self._first_level(flat, chunks, label)
 
         async def ands(p: torch.Tensor, g: torch.Tensor, q: torch.Tensor, level: int) -> torch.Tensor:
-            twice = torch.cat((p, p[:, p.shape[1] - q.shape[1] :]), dim=1)
-            return await self._and(twice, torch.cat((g, q), dim=1), chunks, f"{label}/level{level}")
+            return await self._and(p, g, q, chunks, f"{label}/level{level}")
 
         return Bits(sign ^ await carry(generate, propagate, ands), tuple(x.shape[1:]))
 
@@ -82,27 +81,23 @@ class Compare(Roles, ABC):
         s2_of1 = received[self.next][0].view(low, w1) ^ g1
         s2_of2 = seen_g1.bitwise_xor_(g2)
 
-        sections = chunks.words
-        generate = flat.new_empty((2, low, chunks.total_words), dtype=torch.int64)
-        propagate = torch.empty_like(generate)
-        sign = generate.new_empty((2, chunks.total_words))
-        for role, g, p in (
-            (0, (s0_of0, s1_of0), (t0_of0, t1_of0)),
-            (1, (s1_of1, s2_of1), (t1_of1, b1)),
-            (2, (s2_of2, s0_of2), (b2, t0_of2)),
+        total, order = chunks.total_words, chunks.order
+        generate, propagate = (flat.new_empty((2, planes, total), dtype=torch.int64) for planes in (low, m))
+        for whole, parts in (
+            (generate[0], (s0_of0, s1_of1, s2_of2)),
+            (generate[1], (s1_of0, s2_of1, s0_of2)),
+            (propagate[0], (t0_of0, t1_of1, b2)),
+            (propagate[1], (t1_of0, b1, t0_of2)),
         ):
-            for component in (0, 1):
-                generate[component, :, sections[role]] = g[component]
-                propagate[component, :, sections[role]] = p[component][:low]
-                sign[component, sections[role]] = p[component][low]
-        return generate, propagate, sign
+            torch.cat([parts[role] for role in order], dim=1, out=whole)
+        return generate, propagate[:, :low], propagate[:, low]
 
-    async def _and(self, x: torch.Tensor, y: torch.Tensor, chunks: Chunks, label: str) -> torch.Tensor:
-        """AND of shares of planes (2, planes, words): the bilinear product over Z_2, resharing included."""
-        planes = x.shape[1]
-        z = (x[0] & (y[0] ^ y[1])).bitwise_xor_(x[1] & y[0])
-        bits = 64 * chunks.total_words
-        z.bitwise_xor_(self.tape.planes(self.with_next(), label, planes, bits))
-        z.bitwise_xor_(self.tape.planes(self.with_prev(), label, planes, bits))
+    async def _and(self, p: torch.Tensor, g: torch.Tensor, q: torch.Tensor, chunks: Chunks, label: str) -> torch.Tensor:
+        """p & g, then the last planes of p & q (see `protocol.carry`): the bilinear product over Z_2, resharing
+        included.
+        """
+        planes, bits = p.shape[1] + q.shape[1], 64 * chunks.total_words
+        masks = (self.tape.planes(holders, label, planes, bits) for holders in (self.with_next(), self.with_prev()))
+        z = ops.and_level(p, g, q, *masks)
         received = await Round(label, {self.prev: [z.view(-1)]}, {self.next: [Part(torch.int64, z.numel())]})
         return torch.stack((z, received[self.next][0].view(planes, -1)))

@@ -133,9 +133,6 @@ class Convert(Roles, ABC):
         own2 = ring.wrap(half2(received[self.next]).sub_(s0_of2))
         seen1 = received[self.prev][0]
         received = await Round(f"{label}/2", {self.prev: [own2]}, {self.next: [Part(ring.dtype, n1)]})
-        out = half1.new_empty((2, n0 + n1 + n2))
-        r0, r1, r2 = chunks.slices
-        out[0, r0], out[1, r0] = self.elements("02", 0, f"{label}/s", n0), self.elements("01", 0, f"{label}/s", n0)
-        out[0, r1], out[1, r1] = s1_of1, ring.wrap(half1 + received[self.next][0])
-        out[0, r2], out[1, r2] = ring.wrap(seen1 + own2), s0_of2
-        return out.reshape(2, *shape)
+        s1_of0, s0_of0 = self.elements("01", 0, f"{label}/s", n0), self.elements("02", 0, f"{label}/s", n0)
+        s2_of1, s2_of2 = ring.wrap(received[self.next][0].add_(half1)), ring.wrap(seen1.add_(own2))
+        return chunks.joined((s0_of0, s1_of1, s2_of2), (s1_of0, s2_of1, s0_of2)).reshape(2, *shape)

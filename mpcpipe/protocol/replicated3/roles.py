@@ -13,7 +13,9 @@ Seen from a party: as role 0 the next party is role 1 and the previous role 2; a
 from __future__ import annotations
 
 from abc import ABC
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar
 
 import torch
@@ -32,17 +34,44 @@ class Chunks:
     slices: tuple[slice, slice, slice]
     words: tuple[slice, slice, slice]
     total_words: int
+    numels: tuple[int, int, int]
+    order: tuple[int, int, int]
+    """The role played in the first, second and third chunk."""
 
     def numel(self, role: int) -> int:
         """Elements for which this party plays `role`."""
-        chosen = self.slices[role]
-        return int(chosen.stop - chosen.start)
+        return self.numels[role]
+
+    def joined(self, first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> torch.Tensor:
+        """A share (2, n) from its components' flat parts, as role 0, 1 and 2."""
+        parts = [component[role] for component in (first, second) for role in self.order]
+        return torch.cat(parts).view(2, -1)
 
 
 def _slices(sizes: list[int], party: int) -> tuple[slice, slice, slice]:
     starts = [0, sizes[0], sizes[0] + sizes[1]]
     by_chunk = [slice(start, start + size) for start, size in zip(starts, sizes, strict=True)]
     return by_chunk[party % 3], by_chunk[(party - 1) % 3], by_chunk[(party - 2) % 3]
+
+
+@lru_cache(maxsize=1024)
+def _chunks(sizes: tuple[int, int, int], party: int) -> Chunks:
+    packed = [words(size) for size in sizes]
+    first, second, third = ((party - role) % 3 for role in range(3))  # the chunk of each role, and the other way round
+    return Chunks(
+        _slices(list(sizes), party),
+        _slices(packed, party),
+        sum(packed),
+        (sizes[first], sizes[second], sizes[third]),
+        (first, second, third),
+    )
+
+
+@lru_cache(maxsize=64)
+def _pair_holders(party: int, pair: str, role: int) -> Holders:
+    other = int(pair.replace(str(role), ""))
+    peer = (party + other - role) % 3
+    return (party, peer) if party < peer else (peer, party)
 
 
 class Roles(Protocol, ABC):
@@ -65,9 +94,8 @@ class Roles(Protocol, ABC):
 
     def chunks(self, numel: int) -> Chunks:
         """Which elements, and which words of packed bits, this party handles in each role."""
-        sizes = thirds(numel)
-        packed = [words(size) for size in sizes]
-        return Chunks(_slices(sizes, self.party), _slices(packed, self.party), sum(packed))
+        first, second, third = thirds(numel)
+        return _chunks((first, second, third), self.party)
 
     def with_next(self) -> Holders:
         """This party and the next, as holders of a stream."""
@@ -80,15 +108,10 @@ class Roles(Protocol, ABC):
     # Streams by the pair of roles that know them. A pair of parties plays each pair of roles in exactly one chunk, so
     # the pair's name in the label keeps the chunks apart.
 
-    def _holders(self, pair: str, role: int) -> Holders:
-        other = int(pair.replace(str(role), ""))
-        peer = (self.party + other - role) % 3
-        return (self.party, peer) if self.party < peer else (peer, self.party)
-
     def elements(self, pair: str, role: int, label: str, n: int, ring: Ring | None = None) -> torch.Tensor:
         """n ring elements that the roles of `pair` ("01", "02" or "12") know, drawn by `role`."""
-        return self.tape.elements(self._holders(pair, role), f"{label}/{pair}", n, ring or self.ring)
+        return self.tape.elements(_pair_holders(self.party, pair, role), f"{label}/{pair}", n, ring or self.ring)
 
     def planes(self, pair: str, role: int, label: str, count: int, n: int) -> torch.Tensor:
         """`count` planes of n bits that the roles of `pair` know, drawn by `role`."""
-        return self.tape.planes(self._holders(pair, role), f"{label}/{pair}", count, n)
+        return self.tape.planes(_pair_holders(self.party, pair, role), f"{label}/{pair}", count, n)

@@ -49,56 +49,48 @@ class Truncation:
 
     async def run(self, u: torch.Tensor, v: torch.Tensor, z2: torch.Tensor | None, shape: torch.Size) -> Share:
         """u: role 0's summand; v: role 1's, to which it adds the `z2` that role 2 sends first, if there is one."""
-        p, ring, wrap, dtype = self.p, self.p.ring, self.wrap, self.p.ring.dtype
-        n0, n1, n2 = (self.chunks.numel(role) for role in range(3))
-        beta_part, y1_part = Part(torch.int64, ops.words(n0)), Part(dtype, n0)
+        p, dtype, ring, wrap = self.p, self.p.ring.dtype, self.p.ring, self.wrap
+        n0, n1, n2 = self.chunks.numels
+        words0, words1 = ops.words(n0), ops.words(n1)
+        following, preceding = p.next, p.prev
+        beta_part, y1_part, y0_part = Part(torch.int64, words0), Part(dtype, n0), Part(dtype, n1)
 
-        u = wrap.lifted(u)
-        a = wrap.bit(u)
-        alpha = a ^ self._bit("02", 0)
-        mask_b = self._bit("12", 1)
-        send = {p.next: [alpha], p.prev: [self.deal()]}
-        receive = {
-            p.prev: [Part(torch.int64, ops.words(n1))],
-            p.next: [Part(torch.uint8, n1 * wrap.nbytes)],
-        }
+        mask_a, mask_b = self._bit("02", 0), self._bit("12", 1)
+        lift = 1 << (ring.bits - 2)
+        u, alpha = ops.sum_and_sign(u, None, mask_a, ring.bits, lift)
+        send = {following: [alpha], preceding: [self.deal()]}
+        receive = {preceding: [Part(torch.int64, words1)], following: [Part(torch.uint8, n1 * wrap.nbytes)]}
         if z2 is None:  # role 1 knows its summand: beta need not wait
-            b = wrap.bit(v)
-            own_beta = b ^ mask_b
-            send[p.prev].append(own_beta)
-            receive[p.next].append(beta_part)
+            v, own_beta = ops.sum_and_sign(v, None, mask_b, ring.bits)
+            send[preceding].append(own_beta)
+            receive[following].append(beta_part)
         else:
-            send[p.prev].append(z2)
-            receive[p.next].append(Part(dtype, n1))
+            send[preceding].append(z2)
+            receive[following].append(Part(dtype, n1))
         received = await Round(f"{self.label}/1", send, receive)
-        (seen_alpha,), (dealt, last) = received[p.prev], received[p.next]
+        (seen_alpha,), (dealt, last) = received[preceding], received[following]
         if z2 is not None:
-            v = ring.wrap(v + last)
-            b = wrap.bit(v)
-            own_beta = b ^ mask_b
+            v, own_beta = ops.sum_and_sign(v, last, mask_b, ring.bits)
 
         s2 = p.elements("12", 1, self.label, n1)
-        y1 = ring.wrap(wrap.half_v(v, b, seen_alpha, own_beta, dealt).sub_(s2))
+        y1 = wrap.half_v(v, own_beta ^ mask_b, seen_alpha, own_beta, dealt, s2)
         if z2 is None:
             seen_beta = last
         else:
-            received = await Round(f"{self.label}/2", {p.prev: [own_beta, y1]}, {p.next: [beta_part, y1_part]})
-            seen_beta, seen_y1 = received[p.next]
+            received = await Round(f"{self.label}/2", {preceding: [own_beta, y1]}, {following: [beta_part, y1_part]})
+            seen_beta, seen_y1 = received[following]
 
         s0 = p.elements("02", 0, self.label, n0)
-        y0 = ring.wrap(wrap.half_u(u, a, alpha, seen_beta, self._correction(0)).sub_(s0))
+        y0 = wrap.half_u(u, alpha ^ mask_a, alpha, seen_beta, self._correction(0), s0)
         if z2 is None:
             received = await Round(
-                f"{self.label}/2", {p.prev: [y1], p.next: [y0]}, {p.next: [y1_part], p.prev: [Part(dtype, n1)]}
+                f"{self.label}/2", {preceding: [y1], following: [y0]}, {following: [y1_part], preceding: [y0_part]}
             )
-            (seen_y1,), (seen_y0,) = received[p.next], received[p.prev]
+            (seen_y1,), (seen_y0,) = received[following], received[preceding]
         else:
-            received = await Round(f"{self.label}/3", {p.next: [y0]}, {p.prev: [Part(dtype, n1)]})
-            (seen_y0,) = received[p.prev]
+            received = await Round(f"{self.label}/3", {following: [y0]}, {preceding: [y0_part]})
+            (seen_y0,) = received[preceding]
 
-        out = u.new_empty((2, n0 + n1 + n2))
-        r0, r1, r2 = self.chunks.slices
-        out[0, r0], out[1, r0] = s0, ring.wrap(y0 + seen_y1)
-        out[0, r1], out[1, r1] = ring.wrap(y1 + seen_y0), s2
-        out[0, r2], out[1, r2] = p.elements("12", 2, self.label, n2), p.elements("02", 2, self.label, n2)
-        return out.reshape(2, *shape)
+        s1_of0, s1_of1 = ring.wrap(seen_y1.add_(y0)), ring.wrap(seen_y0.add_(y1))
+        s2_of2, s0_of2 = p.elements("12", 2, self.label, n2), p.elements("02", 2, self.label, n2)
+        return self.chunks.joined((s0, s1_of1, s2_of2), (s1_of0, s2, s0_of2)).reshape(2, *shape)
