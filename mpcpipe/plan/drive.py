@@ -17,7 +17,7 @@ import torch
 from mpcpipe.nn.chain import Chain
 from mpcpipe.nn.fixed import Fixed, PartialGrad
 from mpcpipe.nn.layers import Layer, walk
-from mpcpipe.nn.layers.base import first_trained
+from mpcpipe.nn.layers.base import first_trained, with_factors_shown
 from mpcpipe.nn.loss import Loss
 from mpcpipe.nn.optim import Optimizer
 from mpcpipe.protocol.base import Protocol
@@ -121,6 +121,7 @@ def drive_step(chain: Chain, setting: Setting, p: Protocol, rows: int, solo: Sol
     twice, and the second is the one that has an optimizer's memory in it.
     """
     layers = _twins(chain.layers)
+    enter(FEATURES, "")
     _fill(layers, p, solo, setting.fraction_bits)
     shape = (rows, *chain.input_shape)
     x = solo.fixed(p, shape, setting.fraction_bits)
@@ -165,13 +166,17 @@ async def _update(
 ) -> None:
     named = {(key if "." in key else f"{layer.name}.{key}"): grad for key, grad in grads.items()}
     steps = []
+
+    async def one(leaf: Layer, at: Protocol, own: dict[str, Fixed], given: dict[str, PartialGrad]) -> None:
+        new = await optimizers[leaf.name].step(at, own, given, setting.learning_rate, setting.batch_size)
+        await with_factors_shown(at, leaf, new)
+
     for leaf in walk([layer]):
         own = {f"{leaf.name}.{key}": value for key, value in leaf.parameters.items()}
         given = {key: PartialGrad(grad.data.clone(), grad.fraction_bits) for key, grad in named.items() if key in own}
         if given:
             at = p.at(f"{step}/{leaf.name}/U")
-            optimizer = optimizers[leaf.name]
-            steps.append(optimizer.step(at, own, given, setting.learning_rate, setting.batch_size))
+            steps.append(one(leaf, at, own, given))
     await gather(*steps)
 
 
@@ -187,4 +192,6 @@ def _fill(layers: Sequence[Layer], p: Protocol, solo: Solo, fraction_bits: int) 
         leaf.parameters, leaf.buffers = {}, {}
         for key, value in leaf.initial.items():
             share = solo.fixed(p, tuple(value.shape), fraction_bits)
+            if key in leaf.factors:  # as the last step's update left it
+                share = Fixed(solo(p.at(f"0/{leaf.name}.{key}").show(share.data)), fraction_bits)
             (leaf.buffers if key in BUFFERS else leaf.parameters)[key] = share

@@ -207,6 +207,10 @@ class Protocol(ABC):
         """
         return x
 
+    async def show(self, x: Share) -> Share:
+        """As `keep`, but what has to be shown is shown now: from now on every worker may use the result."""
+        return x
+
     @abstractmethod
     async def multiply(self, op: Bilinear, x: Share, y: Share) -> Partial:
         """op(x, y) as a partial: sums of partials, and their products with public integers, cost nothing until

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from mpcpipe.nn.fixed import Fixed, PartialGrad
 from mpcpipe.nn.layers import Layer, walk
-from mpcpipe.nn.layers.base import Saved, first_trained, full_names, replica, set_parameters
+from mpcpipe.nn.layers.base import Saved, first_trained, full_names, replica, set_parameters, with_factors_shown
 from mpcpipe.nn.optim import Optimizer
 from mpcpipe.protocol.base import Protocol
 from mpcpipe.protocol.rounds import gather
@@ -123,7 +123,7 @@ class Stage:
             grads = {name: sums[name] for name in named if name in sums}
             at = p.at(f"{step}/{leaf.name}/U")
             new = await self.optimizers[leaf.name].step(at, named, grads, learning_rate, batch_size)
-            set_parameters([leaf], new)
+            set_parameters([leaf], await with_factors_shown(at, leaf, new))
 
         await gather(*[one(leaf) for leaf in walk(self.layers) if leaf.name in self.optimizers])
         self.updates += 1

@@ -16,7 +16,7 @@ from mpcpipe.nn.chain import Chain
 from mpcpipe.nn.convert import convert
 from mpcpipe.nn.fixed import Fixed
 from mpcpipe.nn.layers import walk
-from mpcpipe.nn.layers.base import first_trained
+from mpcpipe.nn.layers.base import first_trained, with_factors_shown
 from mpcpipe.nn.loss import CrossEntropy, MeanSquaredError
 from mpcpipe.nn.optim import SGD
 from mpcpipe.plan.cost import chain_costs, cost
@@ -58,6 +58,12 @@ def really(chain: Chain, how: Setting) -> Found:
         for key, value in copies[0].initial.items():
             for leaf, held in zip(copies, share(tuple(value.shape), how.fraction_bits), strict=True):
                 (leaf.buffers if key.startswith("running") else leaf.parameters)[key] = held
+            for leaf in copies[:1] if key in copies[0].factors else []:
+                shown = simulate.lockstep(
+                    [p.at(f"shown {leaf.name}").show(c.parameters[key].data) for p, c in zip(ps, copies, strict=True)]
+                )
+                for copied, data in zip(copies, shown.results, strict=True):
+                    copied.parameters[key] = Fixed(data, how.fraction_bits)
 
     found: Found = {}
 
@@ -94,17 +100,21 @@ def really(chain: Chain, how: Setting) -> Found:
             continue
         optimizers = [how.make_optimizer() for _ in ps]
         for step in (0, 1):
-            run(
-                name,
-                "U",
-                lambda i, n=n, o=optimizers, g=grads, t=step: o[i].step(
-                    at[i](f"{t}/{n}/U"),
-                    {f"{models[i][n].name}.{k}": v for k, v in models[i][n].parameters.items()},
-                    {f"{models[i][n].name}.{k}": v for k, v in g[i].items()},
+
+            async def update(
+                i: int, n: int = n, o: list[Any] = optimizers, g: list[Any] = grads, t: int = step
+            ) -> None:
+                scope, leaf = at[i](f"{t}/{n}/U"), models[i][n]
+                new = await o[i].step(
+                    scope,
+                    {f"{leaf.name}.{k}": v for k, v in leaf.parameters.items()},
+                    {f"{leaf.name}.{k}": v for k, v in g[i].items()},
                     how.learning_rate,
                     how.batch_size,
-                ),
-            )
+                )
+                await with_factors_shown(scope, leaf, new)
+
+            run(name, "U", update)
     return found
 
 

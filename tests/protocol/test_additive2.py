@@ -53,6 +53,19 @@ def test_a_product_of_kept_tensors_needs_the_dealer_only() -> None:
     assert square.sent_bytes == [400, 400, 400] and torch.equal(reveal(ps, square.results), x * x)
 
 
+def test_what_is_shown_at_once_is_not_shown_again() -> None:
+    ps = parties(Additive2)
+    x, w = spread(64, (50,), 1), spread(64, (50,), 2)
+    xs, ws = share(ps, x), share(ps, w)
+    shown = together(ps, lambda p: p.show(ws[p.party]))
+    assert (shown.rounds, shown.sent_bytes) == (1, [400, 400, 0])
+    again = together(ps, lambda p: p.show(shown.results[p.party]))
+    assert again.sent_bytes == [0, 0, 0]
+    for name in ("first micro-batch", "second micro-batch"):
+        z = together(ps, lambda p, n=name: p.at(n).multiply(MUL, xs[p.party], p.keep(shown.results[p.party])))
+        assert z.sent_bytes == [400, 400, 400] and torch.equal(reveal(ps, z.results), x * w)
+
+
 def test_a_kept_tensor_used_twice_side_by_side() -> None:
     """Both show it, since none of the two is first; all parties and the dealer see it so."""
     ps = parties(Additive2)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -32,9 +32,11 @@ class Layer(ABC):
     parameters: secret weights by their torch name (`weight`, `bias`). buffers: other secret state (running statistics).
     initial: the values in the clear (float tensors) from which the weights start.
     working_bits: fraction bits that results come back to; the same for all layers of a model.
+    factors: the parameters that every micro-batch is multiplied with.
     """
 
     working_bits: int = 16
+    factors: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -78,6 +80,15 @@ def walk(layers: Sequence[Layer]) -> Iterator[Layer]:
 def full_names(layer: Layer, grads: Mapping[str, PartialGrad]) -> dict[str, PartialGrad]:
     """What `weight_grad` gave, by `layer.parameter`. A composite names its inner layers' gradients so by itself."""
     return dict(grads) if layer.children() else {f"{layer.name}.{key}": grad for key, grad in grads.items()}
+
+
+async def with_factors_shown(p: Protocol, leaf: Layer, named: Mapping[str, Fixed]) -> dict[str, Fixed]:
+    """Parameters of a leaf layer by `layer.parameter`, its factors ready for all micro-batches. See `Protocol.show`."""
+    factors = {f"{leaf.name}.{key}" for key in leaf.factors}
+    return {
+        name: Fixed(await p.show(value.data), value.fraction_bits) if name in factors else value
+        for name, value in named.items()
+    }
 
 
 def first_trained(layers: Sequence[Layer]) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 from mpcpipe.nn.fixed import Fixed, PartialGrad, kept, product, summed
 from mpcpipe.nn.layers.base import Layer, Saved
@@ -32,6 +33,8 @@ class Weighted(Layer, ABC):
 
     Cost: forward 3 rounds, one product; input_grad 3 rounds, one product; weight_grad no round, one local product.
     """
+
+    factors: ClassVar[tuple[str, ...]] = ("weight",)
 
     def __init__(self, name: str, bias: bool) -> None:
         super().__init__(name)

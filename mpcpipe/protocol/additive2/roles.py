@@ -91,7 +91,7 @@ class Roles(Protocol, ABC):
 
     async def deal(self, label: str, *corrections: torch.Tensor) -> None:
         """At the dealer: party 1's parts of what is dealt."""
-        await Round(label, {1: list(corrections)}, {})
+        await Round(label, {1: list(corrections)} if corrections else {}, {})
 
     async def exchange(
         self, label: str, shown: Sequence[torch.Tensor], dealt: Sequence[Part]
