@@ -10,6 +10,7 @@ from safetensors.torch import save_file
 from mpcpipe.nn.chain import Chain, state_dict
 from mpcpipe.nn.fixed import Fixed
 from mpcpipe.nn.layers import Layer, walk
+from mpcpipe.nn.layers.base import set_parameters, with_factors_shown
 from mpcpipe.protocol.base import Protocol
 from mpcpipe.protocol.rounds import Operation, gather
 from mpcpipe.ring.fixed import FixedPoint
@@ -22,6 +23,16 @@ def start_weights(chain: Chain, p: Protocol, fixed: FixedPoint) -> None:
         for key, value in layer.initial.items():
             share = Fixed(p.public(fixed.encode(value, f"initial {layer.name}.{key}")), fixed.fraction_bits)
             (layer.buffers if key in buffers else layer.parameters)[key] = share
+
+
+async def ready_weights(chain: Chain, p: Protocol) -> None:
+    """What an update does with new weights, for those of the start: see `Protocol.show`."""
+
+    async def one(leaf: Layer) -> None:
+        named = {f"{leaf.name}.{key}": value for key, value in leaf.parameters.items()}
+        set_parameters([leaf], await with_factors_shown(p.at(f"start/{leaf.name}"), leaf, named))
+
+    await gather(*[one(leaf) for leaf in walk(chain.layers)])
 
 
 def secrets(layers: tuple[Layer, ...]) -> dict[tuple[str, str], Fixed]:

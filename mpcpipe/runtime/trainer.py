@@ -28,7 +28,7 @@ from mpcpipe.runtime.crew import Crew
 from mpcpipe.runtime.events import Emit
 from mpcpipe.runtime.feed import Feed
 from mpcpipe.runtime.memory import peak_rss_bytes
-from mpcpipe.runtime.model import reveal_model, save_model, save_shares, secrets, start_weights
+from mpcpipe.runtime.model import ready_weights, reveal_model, save_model, save_shares, secrets, start_weights
 from mpcpipe.runtime.openings import MODEL_DIGEST, RIGHT_ANSWERS, evaluated_after
 from mpcpipe.runtime.pipeline import Arrangement
 from mpcpipe.runtime.recipe import loss_of, optimizer_of, schedule_of
@@ -70,6 +70,7 @@ class Trainer:
         job, p = self.job, self.protocol
         fixed = FixedPoint(p.ring, job.protocol.fraction_bits)
         start_weights(self.chain, p, fixed)
+        run(ready_weights(self.chain, p), self.mesh)
         crew = self._crew()
         self._keep_all_if_asked()
         log = StepLog()
