@@ -24,7 +24,7 @@ from typing import Any
 HERE = Path(__file__).parent
 NETS = {"lan": (0.2, 1000), "metro": (4, 1000), "500": (0.2, 500), "200": (0.2, 200), "wan": (40, 100)}
 PUBLISHED = {"w1": [0, 2], "w2avg": [0, 3, 6], "w2max": [0, 3, 6], "w3": [0, 3], "w4": [0, 12]}
-EXACT = {"evaluate.how": '"none"', "evaluate.clear_twin": "false"}
+ALONE = {"evaluate.how": '"none"', "evaluate.clear_twin": "false", "run.threads": "1"}
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Lab:
         rtt_ms, mbit = NETS[net]
         with tempfile.TemporaryDirectory() as folder:
             command = [sys.executable, "-m", "mpcpipe", "train", str(HERE / f"{work}.toml"), "--steps", str(self.steps)]
-            for key, value in {**EXACT, "run.output": f'"{folder}/{{rank}}"', **settings}.items():
+            for key, value in {**ALONE, "run.output": f'"{folder}/{{rank}}"', **settings}.items():
                 command += ["--set", f"{key}={value}"]
             command += ["--party", "{rank}", "--hosts", "{host0},{host1},{host2}", "--insecure-plaintext"]
             lab = [sys.executable, self.program, "--parties", "3", "--rtt-ms", str(rtt_ms), "--mbit", str(mbit), "--"]

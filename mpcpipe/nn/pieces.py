@@ -8,7 +8,6 @@ correctly rounded.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Context, Decimal
@@ -46,7 +45,7 @@ FUNCTIONS: dict[str, Callable[[Fraction], Fraction]] = {
 
 def rounded(x: Fraction, bits: int) -> int:
     """The integer nearest to x 2^bits."""
-    return math.floor(x * (1 << bits) + Fraction(1, 2))
+    return ((2 * x.numerator << bits) + x.denominator) // (2 * x.denominator)
 
 
 @lru_cache(maxsize=64)
