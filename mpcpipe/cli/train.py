@@ -145,7 +145,7 @@ def _openings(job: Job) -> str:
 
 
 def _all_here(job: Job, options: PartyOptions, folder: Path) -> dict[str, Any]:
-    _banner(job, f"TCP over loopback, {protection(job)}: all parties are on this machine", folder)
+    _banner(job, f"TCP, {protection(job)}: all parties are on this machine", folder)
     drawn = _Drawn(job)
     try:
         reports = run_local(options, job.parties.names, folder, drawn)
@@ -277,5 +277,5 @@ def _opened(job: Job, reveals: list[dict[str, Any]]) -> str:
         if reveal["to"] is not None:
             by_party[reveal["to"]] = by_party.get(reveal["to"], 0) + 1
     parts = [f"{count} tensors to {job.parties.names[party]}" for party, count in by_party.items()]
-    parts += [f"{to_all} numbers to all"] if to_all else []
+    parts += [f"{to_all} number{'s' if to_all > 1 else ''} to all"] if to_all else []
     return ", ".join(parts) or "nothing"
