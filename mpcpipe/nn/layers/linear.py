@@ -52,9 +52,9 @@ class Weighted(Layer, ABC):
     async def _weight_product(self, p: Protocol, x: Fixed, dy: Fixed) -> PartialGrad:
         """The gradient of the weight."""
 
+    @abstractmethod
     def _bias(self) -> Fixed | None:
         """The bias, shaped to be added to y: (1, out, 1, 1...)."""
-        raise NotImplementedError
 
     async def forward(self, p: Protocol, x: Fixed, training: bool) -> tuple[Fixed, Saved]:
         """y at `working_bits`. 3 rounds."""
