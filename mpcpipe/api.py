@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from mpcpipe.job.schema import Job
 from mpcpipe.job.write import dumps, value
 from mpcpipe.runtime.events import Event
 from mpcpipe.runtime.launch import PartyOptions, run_local
+from mpcpipe.runtime.runs import merged, new_folder
 
 
 def train(
@@ -36,16 +35,13 @@ def train(
         raise UsageError(
             "parties.hosts says that the parties are on machines of their own: start each with `mpcpipe train --party`"
         )
-    folder = _run_folder(described)
+    described = _planned(described)
+    folder = new_folder(described)
     file = folder / "job.toml"
     file.write_text(dumps(described), encoding="utf-8")
     options = PartyOptions(job=str(file), run_folder=str(folder))
     reports = run_local(options, described.parties.names, folder, on_event or (lambda event: None))
-    result = dict(reports[0])
-    result["origin_unix_s"] = [report["origin_unix_s"] for report in reports]
-    for report in reports:
-        if report["accuracy"] is not None:  # "revealed" is known to one party only
-            result["accuracy"], result["right"] = report["accuracy"], report["right"]
+    result = merged(reports)
     result["run_folder"] = str(folder)
     if described.evaluate.clear_twin:
         from mpcpipe.runtime.clear import train_twin
@@ -54,6 +50,16 @@ def train(
         result["clear_accuracy"] = right / of
     (folder / "result.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     return result
+
+
+def _planned(job: Job) -> Job:
+    """The job with what it leaves to "auto" chosen for this machine."""
+    if not job.pipeline.leaves_choice:
+        return job
+    from mpcpipe.plan.net import Net
+    from mpcpipe.runtime.planning import plan_job, planned
+
+    return planned(job, plan_job(job, Net(), len(job.parties.names)))
 
 
 def _described(job: Job | Path | str | Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]]) -> Job:
@@ -69,13 +75,3 @@ def _described(job: Job | Path | str | Mapping[str, Any], tables: Mapping[str, M
     for name, table in tables.items():
         given.setdefault(name, {}).update(table)
     return from_dict(given)
-
-
-def _run_folder(job: Job) -> Path:
-    name = f"{datetime.now().strftime('%Y%m%d-%H%M%S')}-{job.name}-{secrets.token_hex(2)}"
-    folder = Path(job.run.output) / name
-    try:
-        folder.mkdir(parents=True, mode=0o700)
-    except OSError as error:
-        raise UsageError(f"run.output: {folder} cannot be made: {error.strerror}") from error
-    return folder

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +16,7 @@ from mpcpipe.job.schema import Job
 from mpcpipe.runtime.events import Event
 from mpcpipe.runtime.identity import protection
 from mpcpipe.runtime.launch import PartyOptions, run_local
+from mpcpipe.runtime.runs import merged, new_folder
 
 if TYPE_CHECKING:
     from mpcpipe.plan.plan import Plan
@@ -72,7 +71,7 @@ def train(
     console.check_json(json_file)
     here = party is None and hosts is None and not described.parties.hosts
     described, changes, plan = _with_plan(described, changes, here)
-    folder = _run_folder(described)
+    folder = new_folder(described)
     if plan is not None:
         (folder / "plan.json").write_text(plan.to_json(), encoding="utf-8")
     (folder / "job.toml").write_text(public_text(described), encoding="utf-8")
@@ -97,8 +96,7 @@ def train(
 
 def _with_plan(job: Job, changes: list[str], here: bool) -> tuple[Job, list[str], Plan | None]:
     """The job with what it leaves to "auto" chosen, the overrides that say so to the parties, and the plan."""
-    pipeline = job.pipeline
-    if pipeline.file is not None or (pipeline.stages and pipeline.microbatches and pipeline.schedule != "auto"):
+    if not job.pipeline.leaves_choice:
         return job, changes, None
     from mpcpipe.plan.net import Net
     from mpcpipe.runtime.planning import overrides_of, plan_job, planned, refuse_auto
@@ -109,16 +107,6 @@ def _with_plan(job: Job, changes: list[str], here: bool) -> tuple[Job, list[str]
     plan = plan_job(job, Net(), len(job.parties.names))
     console.note(plan.why)
     return planned(job, plan), [*changes, *overrides_of(plan)], plan
-
-
-def _run_folder(job: Job) -> Path:
-    name = f"{datetime.now().strftime('%Y%m%d-%H%M%S')}-{job.name}-{secrets.token_hex(2)}"
-    folder = Path(job.run.output) / name
-    try:
-        folder.mkdir(parents=True, mode=0o700)
-    except OSError as error:
-        raise UsageError(f"run.output: {folder} cannot be made: {error.strerror}") from error
-    return folder
 
 
 def _banner(job: Job, link: str, folder: Path) -> None:
@@ -151,20 +139,10 @@ def _all_here(job: Job, options: PartyOptions, folder: Path) -> dict[str, Any]:
         reports = run_local(options, job.parties.names, folder, drawn)
     finally:
         drawn.close()
-    result = _merged(reports)
+    result = merged(reports)
     if job.evaluate.clear_twin:
         result["clear_accuracy"] = _twin(job)
     _table(job, result, folder)
-    return result
-
-
-def _merged(reports: list[dict[str, Any]]) -> dict[str, Any]:
-    """The first party's report, with what only another one knows."""
-    result = dict(reports[0])
-    result["origin_unix_s"] = [report["origin_unix_s"] for report in reports]
-    known = [report for report in reports if report["accuracy"] is not None]
-    if known:
-        result["accuracy"], result["right"] = known[0]["accuracy"], known[0]["right"]
     return result
 
 

@@ -230,6 +230,11 @@ class Pipeline:
     )
     file: str | None = key("a schedule of your own, as docs/pipeline.md has it", None, public=False, path=True)
 
+    @property
+    def leaves_choice(self) -> bool:
+        """Is part of it left to the planner?"""
+        return self.file is None and (not self.stages or not self.microbatches or self.schedule == "auto")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Job:

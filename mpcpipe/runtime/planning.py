@@ -31,12 +31,6 @@ from mpcpipe.runtime.recipe import loss_of, optimizer_of
 PLANNED = ("stages", "slots", "microbatches", "schedule")
 
 
-def wants_plan(job: Job) -> bool:
-    """Does the job leave a choice to the planner?"""
-    p = job.pipeline
-    return p.file is None and (not p.stages or not p.microbatches or p.schedule == "auto")
-
-
 def job_digest(job: Job) -> str:
     """Digest of everything that a plan depends on: the public keys of the job, but how it is to be worked on."""
     return digest({key: value for key, value in agreement(job).items() if not key.startswith("pipeline.")})
@@ -114,7 +108,7 @@ def overrides_of(plan: Plan) -> list[str]:
 
 def refuse_auto(job: Job, names: Sequence[str]) -> None:
     """Parties that are started one by one cannot each make a plan of its own."""
-    if wants_plan(job):
+    if job.pipeline.leaves_choice:
         raise PlanError(
             f"pipeline: {' and '.join(names)} run on their own, and each would choose another pipeline; "
             "put the keys that `mpcpipe plan` prints into everybody's job file"
