@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "plan": {"errors", "ring", "random", "link", "protocol", "nn", "job"},
     "report": {"errors", "protocol", "job", "plan"},
     "runtime": {"errors", "ring", "random", "link", "protocol", "nn", "job", "data", "plan"},
-    "api": {"errors", "job", "runtime"},
+    "api": {"errors", "job", "plan", "runtime"},
     "cli": {"errors", "ring", "link", "protocol", "nn", "job", "data", "plan", "report", "runtime"},
 }
 
