@@ -41,6 +41,13 @@ class InFlight:
     dys: list[Fixed] = field(default_factory=list)
 
 
+async def infer(layers: Sequence[Layer], p: Protocol, scope: str, x: Fixed) -> Fixed:
+    """What the layers make of x in evaluation mode; keeps nothing."""
+    for layer in layers:
+        x, _ = await layer.forward(p.at(f"{scope}/{layer.name}/F"), x, False)
+    return x
+
+
 class Stage:
     """Consecutive layers with their optimizers. `first` says that nobody needs the gradient of its input.
 
@@ -60,12 +67,6 @@ class Stage:
         self._in_flight: dict[At, InFlight] = {}
         self._grads: dict[int, dict[str, PartialGrad]] = {}
         self._lock = threading.Lock()
-
-    async def infer(self, p: Protocol, scope: str, x: Fixed) -> Fixed:
-        """The result in evaluation mode; keeps nothing."""
-        for layer in self.layers:
-            x, _ = await layer.forward(p.at(f"{scope}/{layer.name}/F"), x, False)
-        return x
 
     def begin(self) -> None:
         """A schedule begins: from now on versions count from here."""

@@ -33,7 +33,7 @@ from mpcpipe.runtime.openings import MODEL_DIGEST, RIGHT_ANSWERS, evaluated_afte
 from mpcpipe.runtime.pipeline import Arrangement
 from mpcpipe.runtime.recipe import loss_of, optimizer_of, schedule_of
 from mpcpipe.runtime.record import Measured, Span, StepLog
-from mpcpipe.runtime.stage import Stage
+from mpcpipe.runtime.stage import Stage, infer
 from mpcpipe.runtime.worker import Shared, Task
 
 
@@ -148,7 +148,6 @@ class Trainer:
     def _evaluate(self, step: int) -> tuple[int, int] | None:
         """Count right answers on the test rows. Only their number is opened, to all parties."""
         size = self.job.evaluate.batch_size or self.job.train.batch_size
-        stage = Stage(self.chain.layers, lambda: optimizer_of(self.job.train), first=True)
         test, p = self.test, self.protocol
 
         async def of(rows: torch.Tensor, part: int) -> torch.Tensor:
@@ -156,7 +155,7 @@ class Trainer:
             x, y = await gather(
                 test.features(p.at(f"{scope}/features"), rows), test.labels(p.at(f"{scope}/labels"), rows)
             )
-            return await count_correct(p.at(f"{scope}/count"), await stage.infer(p, scope, x), y)
+            return await count_correct(p.at(f"{scope}/count"), await infer(self.chain.layers, p, scope, x), y)
 
         parts = torch.arange(test.count).split(size)  # type: ignore[no-untyped-call]
         right = torch.stack([run(of(rows, part), self.mesh) for part, rows in enumerate(parts)]).sum(
