@@ -17,6 +17,7 @@
     ├── CheckpointError         21   a checkpoint is missing, damaged or of another job
     ├── KernelError             22   the native library cannot do what was asked
     ├── IntegrityError          23   a party deviates from the protocol
+    ├── PowerError              24   a card, a grid, a limit or a policy of the power service does not fit
     └── Interrupted            130   stopped by the user
 
 A message says what happened, at which party, stage and step, with the values, and what to do next. The launcher
@@ -126,6 +127,12 @@ class IntegrityError(MpcpipeError):
     """A party sent something else than the protocol says; the message says where it was noticed, and by whom."""
 
     exit_code = 23
+
+
+class PowerError(MpcpipeError):
+    """A card, a measured grid, a limit or a policy of the power service is wrong or does not fit."""
+
+    exit_code = 24
 
 
 class Interrupted(MpcpipeError):

@@ -21,8 +21,9 @@ MAY_IMPORT = {
     "plan": {"errors", "ring", "random", "link", "protocol", "nn", "job"},
     "report": {"errors", "protocol", "job", "plan"},
     "runtime": {"errors", "ring", "random", "link", "protocol", "nn", "job", "data", "plan"},
+    "services": {"errors", "job", "report"},
     "api": {"errors", "job", "plan", "runtime"},
-    "cli": {"errors", "ring", "link", "protocol", "nn", "job", "data", "plan", "report", "runtime"},
+    "cli": {"errors", "ring", "link", "protocol", "nn", "job", "data", "plan", "report", "runtime", "services"},
 }
 
 

@@ -1,0 +1,1 @@
+"""One file a policy, all behind `mpcpipe.services.power.policies.base.Policy`."""

@@ -1,0 +1,36 @@
+"""What a policy for requests adds: how a batch fills, and what the GPU does meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from mpcpipe.services.power.policies.base import Policy
+from mpcpipe.services.power.setting import Limits, Observation, Setting
+
+
+@dataclass(frozen=True)
+class Fill:
+    """How the next batch comes together.
+
+        batch done          wake_s                  full, or until_s
+        |-- meanwhile ------|-- clocks change ------|-- the batch runs --|
+
+    until_s: start then with whatever has come, at the latest; None waits until the batch is full. meanwhile: the
+    clocks while it fills; None applies those of the batch at once. wake_s: when to go to those of the batch; None
+    waits until it is full.
+    """
+
+    until_s: float | None = None
+    meanwhile: Setting | None = None
+    wake_s: float | None = None
+
+
+class BatchPolicy(Policy):
+    """A policy that is asked before each batch."""
+
+    cadence: ClassVar[Literal["interval", "batch"]] = "batch"
+
+    def fill(self, observation: Observation, limits: Limits, setting: Setting) -> Fill:
+        """How the batch fills for which `decide` has just returned `setting`. Here: wait until it is full."""
+        return Fill()
