@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from mpcpipe.errors import KernelError
 from mpcpipe.ring import native, reference
+from mpcpipe.ring.native import loading
 from mpcpipe.ring.shapes import ConvShape, conv_shape
 
 LIBRARY = native.load()
@@ -431,9 +432,9 @@ class TestLoading:
             native.NativeLibrary(path)
 
     def test_missing_library(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        monkeypatch.setattr(native, "_candidates", lambda: [tmp_path / native.LIBRARY_NAME])
-        library, reason = native._load("")
+        monkeypatch.setattr(loading, "_candidates", lambda: [tmp_path / native.LIBRARY_NAME])
+        library, reason = loading._load("")
         assert library is None
         assert "was not built" in reason
         with pytest.raises(KernelError, match="MPCPIPE_KERNELS=require"):
-            native._load("require")
+            loading._load("require")

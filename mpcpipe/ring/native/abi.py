@@ -1,0 +1,126 @@
+"""The C side as Python sees it: signatures, status numbers, and what every method checks of its tensors."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+
+from mpcpipe.errors import KernelError
+from mpcpipe.ring.shapes import ConvShape
+
+ABI_VERSION = 1
+ISA_NAMES = ("portable", "avx2")
+"""Instruction sets by their number, `enum mpk_isa`."""
+
+INTEGERS = (torch.int32, torch.int64)
+OVERLAP = 6
+STATUS_TEXTS = {
+    1: "the sizes do not fit together",
+    2: "a size is too large for this machine's addresses",
+    3: "there is not enough memory for scratch space",
+    4: "this processor lacks the instructions",
+    5: "the system refused a resource, for example a thread",
+}
+
+
+class Conv(ctypes.Structure):
+    """struct mpk_conv."""
+
+    _fields_ = [
+        (name, ctypes.c_int64)
+        for name in (
+            *("batch", "in_channels", "height", "width", "out_channels", "kernel_h", "kernel_w"),
+            *("stride_h", "stride_w", "pad_h", "pad_w", "dilation_h", "dilation_w", "groups"),
+        )
+    ]
+
+
+@lru_cache(maxsize=1024)
+def conv_struct(shape: ConvShape) -> Conv:
+    """The shape as the library takes it."""
+    return Conv(*shape.x, shape.w[0], *shape.w[2:], *shape.stride, *shape.padding, *shape.dilation, shape.groups)
+
+
+Functions = dict[torch.dtype, Callable[..., int]]
+"""One C function for each dtype."""
+
+_POINTER, _SIZE, _INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
+_CONV = (ctypes.POINTER(Conv), *(_POINTER,) * 3, _INT, _INT)
+_MATMUL = (_SIZE, _SIZE, _SIZE, *(_POINTER, _SIZE, _SIZE) * 3, _INT, _INT)
+SIGNATURES: dict[str, tuple[type, ...]] = {
+    "mpk_abi_version": (),
+    "mpk_isa": (),
+    "mpk_set_isa": (_INT,),
+    "mpk_aes_level": (),
+    **{f"mpk_matmul_{width}": _MATMUL for width in ("u32", "u64")},
+    **{
+        f"mpk_conv2d{direction}_{width}": _CONV
+        for direction in ("", "_input_grad", "_weight_grad")
+        for width in ("u32", "u64")
+    },
+    "mpk_bit_planes": (_POINTER, _SIZE, _INT, _INT, _POINTER),
+    "mpk_unpack_bits": (_POINTER, _SIZE, _INT, _POINTER),
+    "mpk_aes128_ctr": (ctypes.c_char_p, ctypes.c_uint64, _POINTER, _SIZE),
+    "mpk_draw": (ctypes.c_char_p, _SIZE, ctypes.c_char_p, _SIZE, _POINTER, _SIZE, _INT, _INT),
+    "mpk_sum_and_sign": (_POINTER, _POINTER, _SIZE, _POINTER, _SIZE, _INT, _INT, _POINTER, _POINTER),
+    "mpk_deal": (_POINTER, _POINTER, _POINTER, _SIZE, _INT, _INT, _INT, _POINTER),
+    "mpk_quotient_half": (*(_POINTER,) * 5, _INT, _INT, _SIZE, _POINTER, _SIZE, _INT, _INT, _INT, _POINTER),
+    "mpk_and_level": (*(_POINTER, _SIZE, _SIZE) * 3, *(_SIZE,) * 3, *(_POINTER,) * 3),
+}
+
+
+def open_library(path: Path) -> ctypes.CDLL:
+    """The library at `path`, its functions declared. Raises KernelError if it is not one of ours."""
+    try:
+        c = ctypes.CDLL(str(path))
+        for name, arguments in SIGNATURES.items():
+            getattr(c, name).argtypes = arguments
+            getattr(c, name).restype = ctypes.c_int
+    except (OSError, AttributeError) as error:
+        raise KernelError(f"{path} is not a library that can be loaded here: {error}; build it again") from error
+    found = c.mpk_abi_version()
+    if found != ABI_VERSION:
+        raise KernelError(
+            f"{path} has ABI version {found}, but this mpcpipe needs {ABI_VERSION}: install mpcpipe again"
+        )
+    return c
+
+
+class Binding:
+    """The loaded library, for the mixins that bind its functions."""
+
+    c: ctypes.CDLL
+
+
+def failure(status: int, what: str) -> KernelError:
+    """What to raise for a status that is not 0."""
+    reason = STATUS_TEXTS.get(status, f"unknown status {status}")
+    return KernelError(f"the native library cannot compute {what}: {reason}")
+
+
+def refuse(*tensors: torch.Tensor) -> ValueError:
+    """What to raise for tensors that the library does not take."""
+    found = ", ".join(f"{tensor.dtype} on {tensor.device}" for tensor in tensors)
+    return ValueError(f"the native library takes int32 or int64 CPU tensors, all of one dtype, not {found}")
+
+
+def flat(x: torch.Tensor, n: int, dtype: torch.dtype) -> torch.Tensor:
+    """x, checked to be n elements of `dtype`, laid out without gaps."""
+    if x.dtype != dtype or dtype not in INTEGERS or not x.is_cpu:
+        raise refuse(x)
+    if x.numel() != n:
+        raise ValueError(f"{x.numel()} elements do not fit {n}")
+    return x.contiguous()
+
+
+def plane_of(x: torch.Tensor, n: int) -> torch.Tensor:
+    """x, checked to be a plane of n bits, laid out without gaps."""
+    if x.dtype != torch.int64 or not x.is_cpu:
+        raise refuse(x)
+    if x.numel() != (n + 63) // 64:
+        raise ValueError(f"a plane of {n} bits has {(n + 63) // 64} words, not {x.numel()}")
+    return x.contiguous()
