@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from mpcpipe import __version__
 from mpcpipe.errors import AgreementError, AuthError, FrameError, by_name
 from mpcpipe.link import frame, message
 from mpcpipe.link.tls import Connection
@@ -28,7 +29,7 @@ from mpcpipe.link.triples import TripleKeys
 from mpcpipe.random.keys import KEY_BYTES, NONCE_BYTES, KeyPair, bind, new_nonce, own_key
 from mpcpipe.random.tape import Holders
 
-VERSION = 1
+VERSION = 2
 # Of a value that differs, a sentence shows this much.
 _SHOWN_CHARACTERS = 200
 
@@ -46,6 +47,7 @@ class Hello:
         """The message."""
         content = {
             "kind": "hello",
+            "version": VERSION,
             "party": self.party,
             "public_key": self.public_key.hex(),
             "nonce": self.nonce.hex(),
@@ -54,11 +56,20 @@ class Hello:
         return message.pack(content, message.HELLO_BYTES)
 
     @staticmethod
-    def unpack(content: message.Message) -> Hello:
-        """The hello in a message. FrameError if it is none; the error that the peer gives if it refuses this party."""
+    def unpack(content: message.Message, name: str = "a party") -> Hello:
+        """The hello in a message, which should be of the party `name`.
+
+        Errors: FrameError if it is none, AgreementError if it is of another version of the handshake, and whatever the
+        peer gives if it refuses this party.
+        """
         refused = content.get("refused")
         if isinstance(refused, list) and len(refused) == 2 and all(isinstance(word, str) for word in refused):
             raise by_name(refused[0])(refused[1])
+        if content.get("kind") == "hello" and content.get("version") != VERSION:
+            raise AgreementError(
+                f"{name} greets in version {content.get('version', 1)!s:.20} of the handshake, and this one in version "
+                f"{VERSION}: install the same mpcpipe ({__version__} is here) at all parties"
+            )
         try:
             if content["kind"] != "hello" or type(content["party"]) is not int:
                 raise ValueError("no hello")

@@ -21,6 +21,7 @@ from mpcpipe.errors import AddressInUseError, AuthError, ConnectError, MpcpipeEr
 from mpcpipe.link import message
 from mpcpipe.link.arrivals import Arrivals
 from mpcpipe.link.control import Control
+from mpcpipe.link.fabric import Fabric
 from mpcpipe.link.handshake import Handshake, Hello, Session, confirm, exchange_keys
 from mpcpipe.link.identity import Identity
 from mpcpipe.link.network import Network
@@ -79,6 +80,8 @@ def connect(
     identity: Identity | None = None,
     pins: Sequence[str] = (),
     listener: socket.socket | None = None,
+    fabric: Fabric | None = None,
+    first_worker: int = 0,
 ) -> Network:
     """Connect party `party` with all others, each at its address (host, port).
 
@@ -86,6 +89,8 @@ def connect(
     With `pins`, the fingerprints of all parties' certificates in order, and this party's own `identity`, everything
     goes over mutual TLS. Without, everything is in the clear, and stays on this machine unless `insecure_plaintext`.
     `listener` is a socket that already listens (from `listen`), instead of a new one on this party's address.
+    `fabric` carries the workers' frames instead of connections of their own; `first_worker`: the number there of the
+    first of them, where a party's other workers are other processes.
 
     Errors: AddressInUseError; ConnectError naming who did not come within `deadline_s`; AgreementError, at all parties,
     naming the first key that differs; AuthError when a party has another certificate than the pinned one, or a
@@ -105,7 +110,9 @@ def connect(
     handshake = Handshake(party, named, workers, agreement or {})
     arrivals = Arrivals(listener, party, named, workers, protection)
     try:
-        return _Setup(handshake, arrivals, addresses, protection, deadline_s).run(workers, message_deadline_s)
+        return _Setup(handshake, arrivals, addresses, protection, deadline_s).run(
+            workers, message_deadline_s, fabric, first_worker
+        )
     finally:
         arrivals.close()
 
@@ -147,7 +154,7 @@ class _Setup:
         self._ends_at_s = time.monotonic() + deadline_s
         self._opened: list[Connection] = []
 
-    def run(self, workers: int, message_deadline_s: float) -> Network:
+    def run(self, workers: int, message_deadline_s: float, fabric: Fabric | None, first_worker: int) -> Network:
         try:
             sockets = self._with_all(self._meet)
             session = self.handshake.finish()
@@ -158,9 +165,12 @@ class _Setup:
             self.control = Control(self.party, self.names, sockets, lambda: network.interrupt())
             network = Network(self.names, session, self.control, message_deadline_s)
             self.control.start()
-            connected = self._with_all(lambda peer: self._connect_workers(peer, workers, session))
+            connected = self._with_all(lambda peer: self._connect_workers(peer, 0 if fabric else workers, session))
             for worker in range(workers):
-                network.add_worker({peer: connected[peer][worker] for peer in self.peers})
+                if fabric is not None:
+                    network.add_worker_of(fabric, first_worker + worker)
+                else:
+                    network.add_worker({peer: connected[peer][worker] for peer in self.peers})
             if self.control.failure is not None:
                 raise self.control.failure
             return network
@@ -213,7 +223,7 @@ class _Setup:
 
     def _meet(self, peer: int) -> Connection:
         sock, content = self._exchange(peer)
-        hello = Hello.unpack(content)
+        hello = Hello.unpack(content, self.names[peer])
         if hello.party != peer:
             raise AuthError(
                 f"at {self._where(peer)} {hello.party} answers as its party number, not {peer}: "

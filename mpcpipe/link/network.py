@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from mpcpipe.link.base import Mesh
 from mpcpipe.link.control import Control
+from mpcpipe.link.fabric import Fabric, FabricLink
 from mpcpipe.link.frame import Route
 from mpcpipe.link.handshake import Session
 from mpcpipe.link.tcp import TcpLink
@@ -26,7 +27,7 @@ class Network:
         self._control = control
         self._deadline_s = deadline_s
         self._meshes: list[Mesh] = []
-        self._links: list[TcpLink] = []
+        self._links: list[TcpLink | FabricLink] = []
 
     def __repr__(self) -> str:
         return f"Network(party={self.party} of {len(self.names)}, workers={len(self._meshes)})"
@@ -80,6 +81,27 @@ class Network:
         }
         self._links.extend(links.values())
         self._meshes.append(Mesh(self.party, self.parties, links))
+
+    def add_worker_of(self, fabric: Fabric, tag: int) -> None:
+        """Give the next worker links over `fabric`, on which it is known as `tag`. For `connect`."""
+        links = {
+            peer: fabric.link(
+                peer,
+                self.names[peer],
+                Route(self.session.short, self.party, tag),
+                Route(self.session.short, peer, tag),
+                self._deadline_s,
+                self._cause,
+            )
+            for peer in range(self.parties)
+            if peer != self.party
+        }
+        self._links.extend(links.values())
+        self._meshes.append(Mesh(self.party, self.parties, links))
+
+    def wait_failure(self, timeout_s: float) -> Exception | None:
+        """Why all parties stop, after waiting for that at most so long."""
+        return self._control.wait_failure(timeout_s)
 
     def abort(self, error: BaseException) -> None:
         """Stop all parties: each raises this error's class and message where it waits now or next. The first counts."""
