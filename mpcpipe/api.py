@@ -13,20 +13,22 @@ from mpcpipe.job.schema import Job
 from mpcpipe.job.write import dumps, value
 from mpcpipe.runtime.events import Event
 from mpcpipe.runtime.launch import PartyOptions, run_local
-from mpcpipe.runtime.runs import merged, new_folder
+from mpcpipe.runtime.runs import merged, new_folder, resumable
 
 
 def train(
     job: Job | Path | str | Mapping[str, Any],
     *,
     on_event: Callable[[Event], None] | None = None,
+    resume: Path | str | None = None,
     **tables: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Run a job, every party as a process of this machine; returns what `mpcpipe train --json` writes.
 
     job: a job file, its tables as a dict, or a `Job`. tables: keys to change, by table, as in
     `train("examples/digits.toml", train={"epochs": 2})`. on_event: is given every event of every party
-    (`mpcpipe.runtime.events`), for a progress bar say. The result has two keys more: `run_folder`, where the job, the
+    (`mpcpipe.runtime.events`), for a progress bar say. resume: the folder of a run that was killed, to go on from its
+    checkpoints. The result has two keys more: `run_folder`, where the job, the
     logs and the model are, and `clear_accuracy` where the job asks for the clear twin.
     Call it from the main thread: Ctrl-C stops all parties. Errors: those of `mpcpipe.errors`, as on the command line.
     """
@@ -35,11 +37,13 @@ def train(
         raise UsageError(
             "parties.hosts says that the parties are on machines of their own: start each with `mpcpipe train --party`"
         )
+    if resume is not None:
+        resumable(str(resume))
     described = _planned(described)
     folder = new_folder(described)
     file = folder / "job.toml"
     file.write_text(dumps(described), encoding="utf-8")
-    options = PartyOptions(job=str(file), run_folder=str(folder))
+    options = PartyOptions(job=str(file), run_folder=str(folder), resume=None if resume is None else str(resume))
     reports = run_local(options, described.parties.names, folder, on_event or (lambda event: None))
     result = merged(reports)
     result["run_folder"] = str(folder)

@@ -16,7 +16,7 @@ from mpcpipe.job.schema import Job
 from mpcpipe.runtime.events import Event
 from mpcpipe.runtime.identity import protection
 from mpcpipe.runtime.launch import PartyOptions, run_local
-from mpcpipe.runtime.runs import merged, new_folder
+from mpcpipe.runtime.runs import merged, new_folder, resumable
 
 if TYPE_CHECKING:
     from mpcpipe.plan.plan import Plan
@@ -37,6 +37,11 @@ FIRST_PORT = 17300
 @click.option(
     "--model-digest", is_flag=True, help="Open the trained model to all parties and print its digest (to compare runs)."
 )
+@click.option(
+    "--resume",
+    metavar="RUN",
+    help="Go on from the checkpoints in the run folder RUN (this party's own, on each machine).",
+)
 @click.option("--timeline", is_flag=True, help="Draw at the end what every worker did in the last step.")
 @click.option(
     "--insecure-keys",
@@ -54,6 +59,7 @@ def train(
     hosts: str | None,
     insecure_plaintext: bool,
     model_digest: bool,
+    resume: str | None,
     timeline: bool,
     insecure_keys: int | None,
 ) -> None:
@@ -69,6 +75,8 @@ def train(
         changes.append("parties.insecure_plaintext=true")
     described = load(job, changes)
     console.check_json(json_file)
+    if resume is not None:
+        resumable(resume)
     here = party is None and hosts is None and not described.parties.hosts
     described, changes, plan = _with_plan(described, changes, here)
     folder = new_folder(described)
@@ -83,6 +91,7 @@ def train(
         run_folder=str(folder),
         model_digest=model_digest,
         insecure_keys=insecure_keys,
+        resume=resume,
     )
     result = _all_here(described, options, folder) if here else _one_party(described, options, party, hosts)
     result["insecure_keys"] = insecure_keys is not None

@@ -97,6 +97,18 @@ class Parties:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Link:
+    """[link]: what the workers' messages travel over. docs/launch.md has the commands."""
+
+    kind: str = key(
+        "tcp: connections of our own, TLS with parties.fingerprints; mpi: MPI (started by mpirun); torch: "
+        "torch.distributed (started by torchrun or srun). The last two do not encrypt",
+        "tcp",
+        choices=("tcp", "mpi", "torch"),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Model:
     """[model]: a network of the zoo, or a function of yours that returns a torch.nn.Module."""
 
@@ -217,6 +229,23 @@ class Run:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """[checkpoint]: each party's shares on its own disk, so that a run that was killed can go on (`train --resume`)."""
+
+    every: int = key("steps between two checkpoints; 0: none", 0, low=0)
+    keep: int = key("how many complete ones stay", 2, low=1, high=16, public=False)
+    dir: str | None = key(
+        "folder for them, from the job file's folder; none: in the run folder", None, public=False, path=True
+    )
+    key_file: str | None = key(
+        "encrypt them with the key in this file (32 bytes, or 64 hexadecimal digits; mode 600); none: in plain",
+        None,
+        public=False,
+        path=True,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Pipeline:
     """[pipeline]: how the model is cut into stages that work at the same time. The result stays (but with async)."""
 
@@ -227,6 +256,11 @@ class Pipeline:
         "the order of work",
         "sequential",
         choices=("auto", "sequential", "gpipe", "1f1b", "interleaved", "zero-bubble", "async"),
+    )
+    workers: str = key(
+        "a party's workers as threads of one process, or as processes, each with links of its own",
+        "threads",
+        choices=("threads", "processes"),
     )
     file: str | None = key("a schedule of your own, as docs/pipeline.md has it", None, public=False, path=True)
 
@@ -243,6 +277,7 @@ class Job:
     job: About = key("the run")
     protocol: Protocol = key("the secure computation", Protocol())
     parties: Parties = key("who takes part", Parties())
+    link: Link = key("what messages travel over", Link())
     model: Model = key("what is trained")
     data: Data = key("on what, and who has it")
     train: Train = key("how", Train())
@@ -250,6 +285,7 @@ class Job:
     reveal: Reveal = key("what becomes known on the way", Reveal())
     run: Run = key("this party's own affairs", Run())
     pipeline: Pipeline = key("who does what when", Pipeline())
+    checkpoint: Checkpoint = key("what is kept to go on from", Checkpoint())
 
     @property
     def name(self) -> str:

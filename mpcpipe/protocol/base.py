@@ -237,6 +237,14 @@ class Protocol(ABC):
     async def truncate(self, x: Share, bits: int) -> Share:
         """x / 2^bits, rounded as in `reduce`; |x| < 2^(k-2)."""
 
+    async def refresh(self, x: Share) -> Share:
+        """x in new shares, in new tensors.
+
+        Security: uniform and independent of the old ones: an old share of one party and a new one of another say
+        nothing together that each does not say alone. Cost: as `reduce`.
+        """
+        return await self.reduce(self.partial(x))
+
     # comparisons
 
     @abstractmethod

@@ -47,6 +47,8 @@ class PartyOptions:
     local_parties: int = 1
     model_digest: bool = False
     insecure_keys: int | None = None
+    resume: str | None = None
+    """The folder of the run to go on with."""
 
     def pack(self) -> str:
         """As one command line argument."""

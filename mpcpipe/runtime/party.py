@@ -30,6 +30,7 @@ from mpcpipe.random.tape import Holders, PrgTape
 from mpcpipe.ring import native
 from mpcpipe.ring.fixed import FixedPoint
 from mpcpipe.ring.ring import Ring
+from mpcpipe.runtime.checkpoints import RESUMES, open_checkpoints
 from mpcpipe.runtime.events import Emit, to_file_descriptor
 from mpcpipe.runtime.feed import Feed
 from mpcpipe.runtime.identity import identity_of, protection
@@ -57,16 +58,18 @@ def run_party(job: Job, options: PartyOptions, emit: Emit) -> dict[str, Any]:
     arrangement = arrange(job, chain.layers)
     identity, pins = identity_of(job, options.party)
     deals = options.party == protocol_named(job.protocol.name).dealer
+    agreed = {
+        "mpcpipe.version": mpcpipe.__version__,
+        **agreement(job),
+        **digests(job, module),
+        **arrangement.agreement(),
+        RESUMES: "no" if options.resume is None else "yes",
+    }
     network = connect(
         options.party,
         options.addresses,
         workers=len(arrangement.schedule.workers),
-        agreement={
-            "mpcpipe.version": mpcpipe.__version__,
-            **agreement(job),
-            **digests(job, module),
-            **arrangement.agreement(),
-        },
+        agreement=agreed,
         names=job.parties.names,
         deadline_s=job.run.connect_s,
         message_deadline_s=DEALER_DEADLINE_S if deals else job.run.deadline_s,
@@ -78,7 +81,23 @@ def run_party(job: Job, options: PartyOptions, emit: Emit) -> dict[str, Any]:
     for worker in range(network.workers if deals else 0):
         network.mesh(worker).ahead_bytes = DEALER_AHEAD_BYTES
     with network:
-        report = _trainer(job, options, network, module, chain, arrangement, emit).run()
+        trainer = _trainer(job, options, network, module, chain, arrangement, emit)
+        trainer.checkpoints = checkpoints = open_checkpoints(
+            job,
+            trainer.run_folder,
+            options.resume,
+            trainer.protocol,
+            trainer.mesh,
+            chain,
+            agreed,
+            network.session.identity.hex(),
+            emit,
+        )
+        try:
+            report = trainer.run()
+        finally:
+            if checkpoints is not None:
+                checkpoints.store.close()
     report["versions"] = versions()
     report["kernels"] = native.status()
     report["link"] = f"TCP, {protection(job)}"

@@ -85,12 +85,13 @@ class StepLog:
 
     @property
     def median_s(self) -> float:
-        """Median seconds of a step; the first one, which pays for warming up, counts only if it is alone."""
-        return statistics.median(self.steps_s[1:] or self.steps_s)
+        """Median seconds of a step; the first one, which pays for warming up, counts only if it is alone. 0 of none:
+        a run that resumed after the last step."""
+        return statistics.median(self.steps_s[1:] or self.steps_s or [0.0])
 
     def mean(self, peak_rss_bytes: int) -> Measured:
         """Means over the steps, without the first if there are others."""
-        steps = self.counted[1:] or self.counted
+        steps = self.counted[1:] or self.counted or [Measured()]
         means = {
             f.name: statistics.fmean(getattr(step, f.name) for step in steps)
             for f in fields(Measured)

@@ -14,6 +14,7 @@ import torch
 
 from mpcpipe.data.batches import Batches
 from mpcpipe.data.owners import Owner
+from mpcpipe.errors import CheckpointError
 from mpcpipe.job.schema import Job
 from mpcpipe.link.base import Mesh
 from mpcpipe.nn.chain import Chain, state_dict
@@ -23,6 +24,7 @@ from mpcpipe.protocol.rounds import gather, run
 from mpcpipe.ring import native
 from mpcpipe.ring.fixed import FixedPoint
 from mpcpipe.runtime import record
+from mpcpipe.runtime.checkpoints import Checkpoints
 from mpcpipe.runtime.clear import own_test_rows, right_answers
 from mpcpipe.runtime.crew import Crew
 from mpcpipe.runtime.events import Emit
@@ -56,6 +58,7 @@ class Trainer:
     run_folder: Path | None = None
     model_digest: bool = False
     cores: int = 1
+    checkpoints: Checkpoints | None = None
     origin_s: float = 0.0
     origin_unix_s: float = 0.0
 
@@ -70,21 +73,19 @@ class Trainer:
         job, p = self.job, self.protocol
         fixed = FixedPoint(p.ring, job.protocol.fraction_bits)
         start_weights(self.chain, p, fixed)
-        run(ready_weights(self.chain, p), self.mesh)
         crew = self._crew()
+        losses: dict[int, float] = {}
+        step, right_of = self._begin(crew, losses)
         self._keep_all_if_asked()
         log = StepLog()
-        losses: dict[int, float] = {}
-        right_of: tuple[int, int] | None = None
         epochs, steps = job.train.epochs, self.batches.steps
         rate = schedule_of(job.train, self.batches.steps_per_epoch)
         self.emit({"event": "ready", "party": p.party, "steps": steps, "slow": native.status()["reason"]})
-        step = 0
-        for epoch in range(1, epochs + 1):
-            indices = list(self.batches.index(epoch - 1))[: steps - step]
-            tasks = [self._task(step + 1 + i, rows, rate(step + i)) for i, rows in enumerate(indices)]
-            for first in range(0, len(tasks), self.arrangement.without_flush):
-                part = tasks[first : first + self.arrangement.without_flush]
+        for epoch in range(step // self.batches.steps_per_epoch + 1, epochs + 1):
+            first = (epoch - 1) * self.batches.steps_per_epoch
+            indices = list(self.batches.index(epoch - 1))[: steps - first]
+            tasks = [self._task(first + 1 + i, rows, rate(first + i)) for i, rows in enumerate(indices)]
+            for part in parts(tasks, self.arrangement.without_flush, done=step - first):
                 began = time.perf_counter()
                 measured, losses_by_step, spans = crew.run(self.arrangement.schedule_of(len(part)), part)
                 run(p.at(f"check {step + len(part)}").check(), self.mesh)
@@ -95,10 +96,11 @@ class Trainer:
                 losses |= losses_by_step
                 self._write_down(spans, step)
                 self._tell(step, epoch, log, losses_by_step)
-            stopped = step >= steps
-            if evaluated_after(job, epochs if stopped else epoch, epochs):
-                right_of = self._evaluate(step)
-            if stopped:
+                if part[-1] is tasks[-1] and evaluated_after(job, epochs if step >= steps else epoch, epochs):
+                    right_of = self._evaluate(step)
+                if self.checkpoints is not None and self.checkpoints.due(step - len(part), step):
+                    self.checkpoints.take(step, crew.shared.stages, right_of, losses)
+            if step >= steps:
                 break
         digest = self._model_digest() if self.model_digest else None
         values = self._hand_over_model(step)
@@ -106,6 +108,22 @@ class Trainer:
             right_of = self._evaluate_revealed(values, step)
         measured_by_party = run(record.exchange(p.at("figures"), log.mean(peak_rss_bytes())), self.mesh)
         return self._report(log, losses, right_of, measured_by_party, digest)
+
+    def _begin(self, crew: Crew, losses: dict[int, float]) -> tuple[int, tuple[int, int] | None]:
+        """Ready the weights: those of the start, or of the checkpoint to go on from. How many steps are done, and what
+        the last evaluation said; puts the losses opened so far into `losses`.
+        """
+        if self.checkpoints is None or not self.checkpoints.resumes:
+            run(ready_weights(self.chain, self.protocol), self.mesh)
+            return 0, None
+        found = self.checkpoints.resume(crew.shared.stages)
+        if found.step > self.batches.steps:
+            raise CheckpointError(
+                f"the checkpoint is of step {found.step}, and the job ends after {self.batches.steps}: "
+                "raise train.steps or train.epochs"
+            )
+        losses |= found.losses
+        return found.step, found.right
 
     def _crew(self) -> Crew:
         job, keep = self.job, self.arrangement.schedule_of(self.arrangement.without_flush).staleness
@@ -231,4 +249,12 @@ class Trainer:
         }
         if digest is not None:
             report["model_sha256"] = digest
+        if self.checkpoints is not None:
+            report["checkpoints"] = self.checkpoints.report()
         return report
+
+
+def parts(tasks: Sequence[Task], without_flush: int, done: int) -> list[Sequence[Task]]:
+    """The tasks of an epoch as they run through, from flush to flush, without the first `done`."""
+    cut = [tasks[max(first, done) : first + without_flush] for first in range(0, len(tasks), without_flush)]
+    return [part for part in cut if part]

@@ -14,7 +14,7 @@ from mpcpipe.job.schema import Job
 from tests.job.jobs import ROWS, TEXT, written
 
 PRIVATE = {
-    *("parties.hosts", "parties.keys"),
+    *("parties.hosts", "parties.keys", "checkpoint.keep", "checkpoint.dir", "checkpoint.key_file"),
     *("run.output", "run.connect_s", "run.deadline_s", "run.threads", "pipeline.file"),
     *(f"data.{what}.{name}" for what in ("features", "labels") for name in (
         "source", "path", "array", "columns", "column", "delimiter", "seed", "args",

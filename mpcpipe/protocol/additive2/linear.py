@@ -111,6 +111,18 @@ class Linear(Roles, ABC):
         """
         return await self.truncate(z, truncate) if truncate else self.ring.wrap(z)
 
+    async def refresh(self, x: Share) -> Share:
+        """x_0 + r, x_1 - r with a stream r that the two parties have in common.
+
+        Security: local; see `Protocol.refresh`. Cost: nothing.
+        """
+        label = self.label("refresh")
+        if self.deals:
+            return self.blank(*x.shape, dtype=x.dtype)
+        r = self.tape.elements((0, 1), label, x.numel(), self.ring)
+        flat = x.reshape(-1)
+        return self.ring.wrap(flat - r if self.party else r.add_(flat)).reshape(x.shape)
+
     async def truncate(self, x: Share, bits: int) -> Share:
         """x / 2^bits. Party 0 holds u = x_0 + r, party 1 v = x_1 - r, so that u is uniform whatever the shares are, and
         the rounding right on average.
