@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from mpcpipe.services.power.policies.base import Policy
+from mpcpipe.services.power.model import idle_w
+from mpcpipe.services.power.policies.base import Policy, Scene
 from mpcpipe.services.power.setting import Limits, Observation, Setting
 
 
@@ -34,3 +35,13 @@ class BatchPolicy(Policy):
     def fill(self, observation: Observation, limits: Limits, setting: Setting) -> Fill:
         """How the batch fills for which `decide` has just returned `setting`. Here: wait until it is full."""
         return Fill()
+
+
+def resting(scene: Scene) -> Setting:
+    """The lowest clocks of the card: what it idles at. A card with one memory clock keeps it."""
+    return Setting(scene.card.sm_clocks_mhz[0], scene.memory_clocks_mhz[0])
+
+
+def floor_w(scene: Scene) -> float:
+    """Power of the card when it idles at these clocks; what "net" figures leave out."""
+    return float(idle_w(scene.card, scene.memory_clocks_mhz[0], scene.card.sm_clocks_mhz[0]))

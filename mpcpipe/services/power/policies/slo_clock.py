@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import numpy as np
+
 from mpcpipe.services.power.policies.base import Scene
 from mpcpipe.services.power.policies.batching import BatchPolicy
 from mpcpipe.services.power.policies.clipper import objective_s
@@ -41,7 +43,6 @@ class SloClock(BatchPolicy):
         self.held = self.hold if late else max(0, self.held - 1)
         clocks = self.scene.sm_clocks_mhz
         wait_s = (observation.oldest_wait_s or 0.0) + max(0, self.batch - (observation.queue or 0)) / rate
-        column = self.scene.batches.index(self.batch) if self.batch in self.scene.batches else -1
-        times = self.table.exec_s[0, :, column]
+        times = [float(np.interp(self.batch, self.scene.batches, row)) for row in self.table.exec_s[0]]
         enough = [clock for clock, exec_s in zip(clocks, times, strict=True) if wait_s + exec_s <= objective]
         return Setting(clocks[-1] if self.held or not enough else enough[0], self.memory, self.batch)

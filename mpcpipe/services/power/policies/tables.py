@@ -33,6 +33,12 @@ class Table:
         memory, sm, batch = np.unravel_index(flat, self.exec_s.shape)
         return Setting(self.sm_clocks_mhz[int(sm)], self.memory_clocks_mhz[int(memory)], self.batches[int(batch)])
 
+    def request_j(self, setting: Setting) -> float:
+        """Energy of one request at clocks of the table and any batch."""
+        memory = self.memory_clocks_mhz.index(setting.memory_clock_mhz or 0)
+        sm = self.sm_clocks_mhz.index(setting.sm_clock_mhz or 0)
+        return float(np.interp(setting.batch, self.batches, self.energy_j[memory, sm]))
+
     @classmethod
     def of(cls, predictor: Predictor, memory: tuple[int, ...], sm: tuple[int, ...], batches: tuple[int, ...]) -> Table:
         """Ask for every combination."""

@@ -1,0 +1,79 @@
+"""The agent's actions: every combination of memory clock, SM clock and batch."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpcpipe.services.power.policies.base import Scene
+from mpcpipe.services.power.setting import Setting
+
+BATCHES = (1, 2, *range(4, 65, 4))
+"""18 sizes."""
+MOST_CLOCKS = 27
+LEAST_MHZ = 500
+SLOW_MHZ = 5000
+
+
+@dataclass(frozen=True)
+class Actions:
+    """memory_clocks_mhz, sm_clocks_mhz, batches: the axes; the batch varies fastest.
+
+    On an RTX 3080 Ti 5 x 27 x 18 = 2,430 actions. A card with one memory clock has an axis of one.
+    """
+
+    memory_clocks_mhz: tuple[int, ...]
+    sm_clocks_mhz: tuple[int, ...]
+    batches: tuple[int, ...] = BATCHES
+
+    def __len__(self) -> int:
+        return len(self.memory_clocks_mhz) * len(self.sm_clocks_mhz) * len(self.batches)
+
+    def setting(self, action: int) -> Setting:
+        """What an action means."""
+        rest, batch = divmod(action, len(self.batches))
+        memory, sm = divmod(rest, len(self.sm_clocks_mhz))
+        return Setting(self.sm_clocks_mhz[sm], self.memory_clocks_mhz[memory], self.batches[batch])
+
+    def action(self, setting: Setting) -> int:
+        """The action that means exactly this."""
+        memory = self.memory_clocks_mhz.index(setting.memory_clock_mhz or 0)
+        sm = self.sm_clocks_mhz.index(setting.sm_clock_mhz or 0)
+        return (memory * len(self.sm_clocks_mhz) + sm) * len(self.batches) + self.batches.index(setting.batch)
+
+    @classmethod
+    def of(cls, scene: Scene) -> Actions:
+        """For a place: its memory clocks, at most 27 of its SM clocks above 500 MHz, and the batches up to its largest."""
+        clocks = [clock for clock in scene.sm_clocks_mhz if clock >= LEAST_MHZ] or list(scene.sm_clocks_mhz)
+        if len(clocks) > MOST_CLOCKS:
+            spread = np.linspace(0, len(clocks) - 1, MOST_CLOCKS).round().astype(int)
+            clocks = [clocks[i] for i in spread]
+        batches = tuple(batch for batch in BATCHES if batch <= scene.batches[-1])
+        return cls(scene.memory_clocks_mhz, tuple(clocks), batches)
+
+    def explorable(self, rate_per_s: float, slo_s: float, slow_memory: bool) -> NDArray[np.bool_]:
+        """Which actions a random choice may be: (actions,).
+
+        Not those that take more than 0.9 of the objective to fill (the smallest batch always may be), nor, without
+        slow_memory, those at 5000 MHz and less on a card whose memory is faster.
+        Source: GREENDLS's published agent, which has no slow_memory.
+        """
+        memory = np.array(self.memory_clocks_mhz)
+        fast = slow_memory | (memory > SLOW_MHZ) | (memory.max() <= SLOW_MHZ)
+        batches = np.array(self.batches)
+        filled = (batches / rate_per_s <= 0.9 * slo_s) | (batches == batches[0])
+        shape = (len(memory), len(self.sm_clocks_mhz), len(batches))
+        return np.broadcast_to(fast[:, None, None] & filled, shape).reshape(-1)
+
+    def text(self) -> str:
+        """For the header of a weights file."""
+        return json.dumps([self.memory_clocks_mhz, self.sm_clocks_mhz, self.batches])
+
+    @classmethod
+    def from_text(cls, text: str) -> Actions:
+        """Back from `text`."""
+        memory, sm, batches = json.loads(text)
+        return cls(tuple(memory), tuple(sm), tuple(batches))
