@@ -161,8 +161,7 @@ def load_rates(path: str | Path) -> NDArray[np.float64]:
             reader = csv.DictReader(file)
             if "requests_per_second" not in (reader.fieldnames or ()):
                 raise PowerError(f"{path}: no column 'requests_per_second'")
-            values = [row["requests_per_second"] for row in reader]
-        rates = np.array([float(value) for value in values])
+            rates = np.array([float(row["requests_per_second"]) for row in reader])
     except OSError as error:
         raise PowerError(f"{path}: cannot be read: {error.strerror}") from error
     except (TypeError, ValueError) as error:

@@ -1,0 +1,179 @@
+"""A simulated GPU in time: clocks that change late, heat, the driver's power limit, and a sensor apart from the truth.
+
+How load arrives is not its business: `saturated` works all the time, `run_batch` works on one batch, `idle` waits.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from mpcpipe.services.power import model
+from mpcpipe.services.power.cards import Card
+from mpcpipe.services.power.setting import Setting, Slice
+from mpcpipe.services.power.sharing import Shared, Steady, check_setting, clocks_of
+
+RESTART_S = 2.0
+"""Workers whose share changes start anew (assumed)."""
+_TICK_S = 0.1
+_DRIVER_SLEEPS_S = 2.0
+_JITTER = 0.01
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the card shows. Power is the sensor's, energy the counter's."""
+
+    time_s: float
+    power_w: float | None
+    energy_j: float
+    sm_clock_mhz: float
+    memory_clock_mhz: float
+    temperature_c: float
+
+
+class Plant:
+    """A card, and a network on it.
+
+    truth: the network. start: the setting at first, in force at once. seed: of clock transitions, the sensor's noise
+    and jitter. cap_w: what `over_s` and `over_ws` count against. Energy, peak and these are the truth, not the
+    sensor's.
+    """
+
+    def __init__(self, card: Card, truth: Shared, start: Setting, seed: int = 0) -> None:
+        check_setting(card, start, "the start")
+        self.card, self.truth, self.setting = card, truth, start
+        self.time_s = self.energy_j = self.busy_s = self.over_ws = self.over_s = self.peak_w = 0.0
+        self._worked_s = 0.0
+        self.cap_w: float | None = None
+        self.changes = 0
+        self.power_w = self._idle_power(start)
+        self.temperature_c = card.thermal.ambient_c + card.thermal.resistance_k_per_w * self.power_w
+        self.sensor = model.Sensor(card.sensor.average_s, card.sensor.period_s, card.sensor.noise_w, seed)
+        self._random = np.random.default_rng([seed, 1])
+        self._in_force = start
+        self._pending: tuple[float, Setting] | None = None
+        self._down_until_s = 0.0
+        self._throttled: dict[tuple[int, float, tuple[Slice, ...], int], tuple[float, Steady]] = {}
+
+    def apply(self, setting: Setting, who: str = "the policy") -> None:
+        """Ask for a setting. Clocks are in force later; workers whose share changes are down for a while."""
+        check_setting(self.card, setting, who)
+        if setting == self.setting:
+            return
+        old = self.setting
+        self.setting = setting
+        if [w.percent for w in old.workers] != [w.percent for w in setting.workers]:
+            self._down_until_s = self.time_s + RESTART_S
+        now = replace(self._in_force, batch=setting.batch, partition=setting.partition)
+        self._in_force = now
+        if (now.sm_clock_mhz, now.memory_clock_mhz, now.power_limit_w) != (
+            setting.sm_clock_mhz,
+            setting.memory_clock_mhz,
+            setting.power_limit_w,
+        ):
+            self.changes += 1
+            late = model.transition_s(self.card.transition, float(self._random.standard_normal()))
+            self._pending = (self.time_s + late, setting)
+        else:
+            self._pending = None
+
+    def idle(self, seconds: float) -> None:
+        """Nothing to do for a while."""
+        end = self.time_s + seconds
+        while self.time_s < end - 1e-12:
+            until = self._until(end)
+            if self._unlocked() and self.time_s - self._worked_s < _DRIVER_SLEEPS_S - 1e-9:
+                until = min(until, self._worked_s + _DRIVER_SLEEPS_S)
+            self._advance(max(until - self.time_s, 1e-9), self._idle_power(self._in_force))
+
+    def run_batch(self, batch: int) -> float:
+        """Work on one batch with all of the GPU; seconds that it took. A clock change in the middle counts."""
+        began, left = self.time_s, math.exp(_JITTER * float(self._random.standard_normal()))
+        while left > 1e-12:
+            end = self._until(math.inf)
+            steady = self.steady((Slice(100, batch),))
+            until = min(end, self.time_s + left * steady.exec_s[0])
+            left -= (until - self.time_s) / steady.exec_s[0]
+            self.busy_s += until - self.time_s
+            self._advance(until - self.time_s, self._hot(steady.power_w))
+        self._worked_s = self.time_s
+        return self.time_s - began
+
+    def saturated(self, seconds: float) -> float:
+        """All workers work all the time; requests that they finish."""
+        end, done = self.time_s + seconds, 0.0
+        while self.time_s < end - 1e-9:
+            until = self._until(min(end, self.time_s + _TICK_S))
+            if self.time_s < self._down_until_s - 1e-9:
+                self._advance(min(until, self._down_until_s) - self.time_s, self._idle_power(self._in_force))
+                continue
+            steady, dt = self.steady(self._in_force.workers), until - self.time_s
+            done += sum(steady.throughput_per_s) * dt * math.exp(_JITTER * float(self._random.standard_normal()))
+            self.busy_s += dt
+            self._advance(dt, self._hot(steady.power_w))
+        self._worked_s = self.time_s
+        return done
+
+    def read(self) -> Reading:
+        """What the card shows now."""
+        memory, sm = clocks_of(self.card, self._in_force)
+        return Reading(self.time_s, self.sensor.read(), self.energy_j, sm, memory, self.temperature_c)
+
+    def steady(self, workers: tuple[Slice, ...]) -> Steady:
+        """What the workers do now, with the clock that the driver's power limit leaves them."""
+        memory, sm = clocks_of(self.card, self._in_force)
+        limit = self._in_force.power_limit_w or self.card.tdp_w
+        if self.temperature_c >= self.card.thermal.throttle_c:
+            limit = min(limit, 0.7 * self.card.tdp_w)
+        extra = self._hot(0.0)
+        key = (memory, sm, workers, round(limit - extra))
+        if key not in self._throttled:
+            self._throttled[key] = self._within(memory, sm, workers, limit - extra)
+        return self._throttled[key][1]
+
+    def _within(self, memory: int, sm: float, workers: tuple[Slice, ...], limit_w: float) -> tuple[float, Steady]:
+        steady = self.truth.steady(memory, sm, workers)
+        if steady.power_w <= limit_w:
+            return sm, steady
+        for clock in sorted((c for c in self.card.sm_clocks_mhz if c < sm), reverse=True):
+            steady = self.truth.steady(memory, clock, workers)
+            if steady.power_w <= limit_w:
+                return clock, steady
+        return self.card.sm_clocks_mhz[0], steady
+
+    def _unlocked(self) -> bool:
+        return self._in_force.sm_clock_mhz is None and self._in_force.memory_clock_mhz is None
+
+    def _idle_power(self, setting: Setting) -> float:
+        memory, sm = clocks_of(self.card, setting)
+        if self.time_s - self._worked_s >= _DRIVER_SLEEPS_S - 1e-9:  # the driver lowers what is left to it
+            sm = self.card.sm_clocks_mhz[0] if setting.sm_clock_mhz is None else sm
+            memory = self.card.memory_clocks_mhz[0] if setting.memory_clock_mhz is None else memory
+        return float(model.idle_w(self.card, memory, sm))
+
+    def _hot(self, power_w: float) -> float:
+        base = self.card.idle_w[clocks_of(self.card, self._in_force)[0]]
+        return power_w + float(model.leakage_w(self.card.thermal, base, self.temperature_c))
+
+    def _until(self, end_s: float) -> float:
+        """The next moment at which something changes, `end_s` at the latest; takes what is due into force."""
+        if self._pending and self._pending[0] <= self.time_s + 1e-12:
+            wanted = self._pending[1]
+            self._in_force, self._pending = replace(wanted, batch=self.setting.batch), None
+        if self._pending:
+            return min(end_s, self._pending[0])
+        return end_s
+
+    def _advance(self, dt_s: float, power_w: float) -> None:
+        self.time_s += dt_s
+        self.energy_j += power_w * dt_s
+        self.power_w = power_w
+        self.peak_w = max(self.peak_w, power_w)
+        if self.cap_w is not None and power_w > self.cap_w:
+            self.over_s += dt_s
+            self.over_ws += (power_w - self.cap_w) * dt_s
+        self.temperature_c = model.warmed(self.card.thermal, self.temperature_c, power_w, dt_s)
+        self.sensor.feed(power_w, dt_s)
