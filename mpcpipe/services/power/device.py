@@ -186,7 +186,7 @@ class PowerDevice(ABC):
         if failed is not None:
             raise failed
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027  most have nothing to let go of
         """Let go of the vendor's library."""
 
 

@@ -9,6 +9,7 @@ all of that fails, by `mpcpipe power restore`. What cannot be controlled is obse
 from __future__ import annotations
 
 import atexit
+import contextlib
 import subprocess
 import sys
 import threading
@@ -116,30 +117,36 @@ class Guard:
     # writing
 
     def apply(self, setting: Setting) -> bool:
-        """Set the device's part of `setting`; False: nothing of it could be set. Knobs that it has refused for good
-        are left out. Errors: `DeviceError` for clocks that the device does not have; nothing is written then."""
+        """Set the device's part of `setting`. True: all of it is in force. Knobs that it has refused for good are left
+        out. Errors: `DeviceError` for clocks that the device does not have; nothing is written then."""
         with self._busy:
             if not self.controls:
                 return False
             supported(setting, self.can)
-            done = False
+            done = True
             for knob, value in values_of(setting).items():
-                if value == values_of(self.setting)[knob]:
-                    done = True
-                elif knob in self.refused or knob not in self.can.knobs:
+                only = knob == "memory" and self.can.memory_clocks_mhz == (value,)
+                if only or value == values_of(self.setting)[knob]:
+                    continue
+                if knob in self.refused or knob not in self.can.knobs:
                     self.tell(self.refused.get(knob) or self.can.why_not(knob) or f"{KNOBS[knob]} cannot be set")
+                    done = False
                 elif self._write(knob, value):
-                    done = True
                     self.setting = _with(self.setting, knob, value)
+                else:
+                    done = False
                 if not self.controls:
                     return False
             return done
 
     def _write(self, knob: str, value: float | None) -> bool:
+        before = self._entry
         try:
             self._prepare(knob)
             self.device.set_knob(knob, value)
         except DeviceError as error:
+            if error.lasting and error.reason is not Reason.LOST:  # refused: the device is as it was
+                self._forget(before)
             self._failed(knob, error)
             return False
         except PowerError as error:  # the journal
@@ -163,6 +170,16 @@ class Guard:
                 self.tell(f"{self.can.name}: the watchdog that restores its clocks was ended; there is a new one")
                 _close_pipe(self._watchdog)
             self._watchdog = start_watchdog(self._journal, self._entry, self._lock)
+
+    def _forget(self, before: Entry | None) -> None:
+        """A write was refused: what was noted of it need not be undone."""
+        if self._journal is None or before == self._entry:
+            return
+        self._entry = before
+        if before is None:
+            self._journal.remove()
+        else:
+            self._journal.write(before)
 
     def _failed(self, knob: str, error: DeviceError) -> None:
         if error.reason is Reason.LOST:
@@ -223,7 +240,7 @@ class Guard:
         self.drifts += 1
         self._reasserted += 1
         if self._reasserted > MOST_REASSERTIONS:
-            self.tell(f"{what}, after {MOST_REASSERTIONS} attempts: another program sets it, too. It is only observed now")
+            self.tell(f"{what}, after {MOST_REASSERTIONS} attempts: another program sets it. It is only observed now")
             self.restore()
             self.controls = False
             return
@@ -245,8 +262,8 @@ class Guard:
                 restore_entry(self._journal, self._entry, self.device)
             except PowerError as error:
                 self.tell(
-                    f"{self.can.name} could not be put back as it was: {error}. Its journal stays: {self._journal.path}; "
-                    "run `mpcpipe power restore`"
+                    f"{self.can.name} could not be put back as it was: {error}. Its journal stays, "
+                    f"{self._journal.path}; run `mpcpipe power restore`"
                 )
                 return False
             self._entry = None
@@ -308,11 +325,9 @@ def start_watchdog(journal: Journal, entry: Entry, lock: Lock) -> subprocess.Pop
 def stop_watchdog(watchdog: subprocess.Popen[bytes]) -> None:
     """Tell it that all is done, and wait for its end."""
     assert watchdog.stdin is not None
-    try:
+    with contextlib.suppress(OSError):  # it is gone
         watchdog.stdin.write(b"done\n")
         watchdog.stdin.flush()
-    except OSError:
-        pass  # it is gone
     _close_pipe(watchdog)
     try:
         watchdog.wait(5)
@@ -323,7 +338,5 @@ def stop_watchdog(watchdog: subprocess.Popen[bytes]) -> None:
 
 def _close_pipe(watchdog: subprocess.Popen[bytes]) -> None:
     assert watchdog.stdin is not None
-    try:
+    with contextlib.suppress(OSError):  # what was not written yet has no reader
         watchdog.stdin.close()
-    except OSError:
-        pass  # what was not written yet has no reader
