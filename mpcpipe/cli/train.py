@@ -16,6 +16,7 @@ from mpcpipe.job.schema import Job
 from mpcpipe.runtime.events import Event
 from mpcpipe.runtime.identity import protection
 from mpcpipe.runtime.launch import PartyOptions, run_local
+from mpcpipe.runtime.ranks import local_seating
 from mpcpipe.runtime.runs import merged, new_folder, resumable
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ def _all_here(job: Job, options: PartyOptions, folder: Path) -> dict[str, Any]:
     _banner(job, f"TCP, {protection(job)}: all parties are on this machine", folder)
     drawn = _Drawn(job)
     try:
-        reports = run_local(options, job.parties.names, folder, drawn)
+        reports = run_local(options, job.parties.names, folder, drawn, local_seating(job))
     finally:
         drawn.close()
     result = merged(reports)

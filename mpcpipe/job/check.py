@@ -110,6 +110,11 @@ def _parties(job: Job, where: Where) -> None:
             address(host)
         except ValueError as error:
             raise where.error(f"parties.hosts[{i}]", str(error)) from error
+    if job.link.kind != "tcp" and job.parties.fingerprints:
+        raise where.error(
+            "link.kind",
+            f"is {job.link.kind!r}, which does not encrypt, and parties.fingerprints asks for TLS: take one of the two",
+        )
     _fingerprints(job, where)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from mpcpipe.link.base import Mesh
 from mpcpipe.link.control import Control
@@ -27,6 +27,7 @@ class Network:
         self._control = control
         self._deadline_s = deadline_s
         self._meshes: list[Mesh] = []
+        self._watchers: list[Callable[[BaseException], None]] = []
         self._links: list[TcpLink | FabricLink] = []
 
     def __repr__(self) -> str:
@@ -107,10 +108,19 @@ class Network:
         """Stop all parties: each raises this error's class and message where it waits now or next. The first counts."""
         self._control.abort(error)
 
+    def watch(self, on_failure: Callable[[BaseException], None]) -> None:
+        """Call `on_failure` with the cause when all parties have to stop. From any thread, perhaps at once."""
+        self._watchers.append(on_failure)
+        if self.failure is not None:
+            on_failure(self.failure)
+
     def interrupt(self) -> None:
         """End all data connections, so that blocked workers wake up and raise the cause."""
         for link in self._links:
             link.interrupt()
+        for tell in self._watchers:
+            if self.failure is not None:
+                tell(self.failure)
 
     def close(self) -> None:
         """Send what is queued, say goodbye, and give back all connections. May be called twice."""

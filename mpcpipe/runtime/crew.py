@@ -28,6 +28,17 @@ class Crew:
         self.workers = [Worker(shared, mesh, index) for index, mesh in enumerate(meshes)]
         self._abort = abort
 
+    elsewhere_rss_bytes = 0
+    """Memory of this party's other processes: there are none."""
+
+    def collect(self) -> None:
+        """Have all weights here: where workers are threads, they are."""
+        return None
+
+    def end(self) -> None:
+        """No more runs."""
+        return None
+
     @property
     def meshes(self) -> list[Mesh]:
         """The workers' meshes."""
@@ -37,7 +48,7 @@ class Crew:
         """Carry out `schedule`, whose steps are `tasks`. What it took in all, the losses opened, by step, and
         when
         which worker did what."""
-        before = _counts(self.meshes)
+        before = counts(self.meshes)
         began, cpu_s = time.perf_counter(), time.process_time()
         clock = max(mesh.clock for mesh in self.meshes)
         for mesh in self.meshes:
@@ -54,7 +65,7 @@ class Crew:
         spans = [span for worker in self.workers for span in worker.spans]
         losses = {step: loss for worker in self.workers for step, loss in worker.losses.items()}
         seconds = time.perf_counter() - began
-        wire, payload = (after - start for after, start in zip(_counts(self.meshes), before, strict=True))
+        wire, payload = (after - start for after, start in zip(counts(self.meshes), before, strict=True))
         # Waiting and idling workers of several are averaged: a step's seconds are divided into three.
         count = len(self.workers)
         wait_s = sum(span.wait_s for span in spans) / count
@@ -111,6 +122,7 @@ class Crew:
             raise failures[0]
 
 
-def _counts(meshes: Sequence[Mesh]) -> tuple[int, int]:
+def counts(meshes: Sequence[Mesh]) -> tuple[int, int]:
+    """Bytes sent so far over all links of these: on the wire, and payload."""
     links = [link for mesh in meshes for link in mesh.links.values()]
     return sum(link.traffic.sent_wire_bytes for link in links), sum(link.traffic.sent_payload_bytes for link in links)

@@ -31,12 +31,13 @@ class Feed:
         self.count = count
         self._look, self._owner, self._fixed = look, owner, fixed
         self._shape, self._classes = tuple(shape), classes
-        self._kept: tuple[Fixed, Fixed] | None = None
+        self.kept: tuple[Fixed, Fixed] | None = None
+        """Shares of the features and labels of all rows, once they were shared."""
 
     async def features(self, p: Protocol, rows: torch.Tensor) -> Fixed:
         """The features of `rows` (n,), in their order: (n, *shape). Cost: one `share`, or nothing once all are kept."""
-        if self._kept is not None:
-            return Fixed(self._kept[0].data[:, rows], self._kept[0].fraction_bits)
+        if self.kept is not None:
+            return Fixed(self.kept[0].data[:, rows], self.kept[0].fraction_bits)
         batch = self._look(rows)
 
         def mine(piece: Piece) -> torch.Tensor:
@@ -47,8 +48,8 @@ class Feed:
 
     async def labels(self, p: Protocol, rows: torch.Tensor) -> Fixed:
         """The labels of `rows` as one-hot integers (no fraction bits): (n, classes). Cost: as `features`."""
-        if self._kept is not None:
-            return Fixed(self._kept[1].data[:, rows], 0)
+        if self.kept is not None:
+            return Fixed(self.kept[1].data[:, rows], 0)
         batch = self._look(rows)
 
         def mine(piece: Piece) -> torch.Tensor:
@@ -62,7 +63,7 @@ class Feed:
         features, labels = await gather(
             self.features(p.at(f"{p.scope}/features"), rows), self.labels(p.at(f"{p.scope}/labels"), rows)
         )
-        self._kept = features, labels
+        self.kept = features, labels
 
     async def _assemble(
         self,

@@ -11,6 +11,7 @@ between.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import selectors
@@ -19,7 +20,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,7 @@ from typing import Any
 
 from mpcpipe.errors import Interrupted, MpcpipeError, PeerLost
 from mpcpipe.runtime.events import Event, Lines
+from mpcpipe.runtime.ranks import Seat, Seating
 
 GRACE_S = 2.5
 """After the first failure, what the other parties get to report and end by themselves."""
@@ -39,6 +41,10 @@ class PartyOptions:
     job: str
     overrides: tuple[str, ...] = ()
     party: int = 0
+    worker: int | None = None
+    """Which of the party's workers, where each is a process; None: all of them, as threads."""
+    channel_fds: tuple[int, ...] = ()
+    """By worker, the connection to it (-1 to itself)."""
     addresses: tuple[tuple[str, int], ...] = ()
     listener_fd: int | None = None
     events_fd: int | None = None
@@ -59,16 +65,19 @@ class PartyOptions:
         """The inverse of `pack`."""
         given = json.loads(text)
         given["overrides"] = tuple(given["overrides"])
+        given["channel_fds"] = tuple(given["channel_fds"])
         given["addresses"] = tuple((host, port) for host, port in given["addresses"])
         return cls(**given)
 
 
 @dataclass
 class Party:
-    """One running party, as the launcher sees it."""
+    """One running party, or a worker of one, as the launcher sees it. leads: its report is the party's."""
 
     number: int
     name: str
+    log: Path
+    leads: bool
     process: subprocess.Popen[bytes]
     events: int
     lines: Lines = field(default_factory=Lines)
@@ -87,58 +96,85 @@ class Failure(MpcpipeError):
 
 
 def run_local(
-    options: PartyOptions, names: Sequence[str], log_folder: Path, on_event: Callable[[Event], None]
+    options: PartyOptions,
+    names: Sequence[str],
+    log_folder: Path,
+    on_event: Callable[[Event], None],
+    seating: Seating | None = None,
 ) -> list[dict[str, Any]]:
-    """Run every party of the job here; returns their reports in order.
+    """Run every party of the job here; returns their reports in order. `seating`, where workers are processes: of all.
 
     Raises `Failure` with the cause that the parties report and its exit code, `Interrupted` after Ctrl-C. No process is
     left.
     """
-    listeners = [socket.create_server(("127.0.0.1", 0), backlog=128) for _ in names]
-    addresses = tuple(("127.0.0.1", listener.getsockname()[1]) for listener in listeners)
+    seats = [Seat(number) for number in range(len(names))]
+    if seating is not None:
+        seats = [seating.seat(rank) for rank in range(seating.world)]
+    listeners = {seat: socket.create_server(("127.0.0.1", 0), backlog=128) for seat in seats}
+    channels = _channels(seats)
     parties: list[Party] = []
     try:
         with _interruptible(parties) as interrupted:
-            for number, name in enumerate(names):
+            for seat in seats:
                 if interrupted:
                     break
-                descriptor = listeners[number].fileno()
+                peers = [listeners[Seat(number, seat.worker)] for number in range(len(names))]
                 started = PartyOptions(
                     **options.__dict__
                     | {
-                        "party": number,
-                        "addresses": addresses,
-                        "listener_fd": descriptor,
+                        "party": seat.party,
+                        "worker": seat.worker,
+                        "addresses": tuple(("127.0.0.1", peer.getsockname()[1]) for peer in peers),
+                        "listener_fd": listeners[seat].fileno(),
+                        "channel_fds": tuple(channel.fileno() if channel else -1 for channel in channels[seat]),
                         "launcher_pid": os.getpid(),
-                        "local_parties": len(names),
+                        "local_parties": len(seats),
                     }
                 )
-                parties.append(_start(started, name, descriptor, log_folder))
-            for listener in listeners:
-                listener.close()
+                name = names[seat.party] if seating is None else seating.name(seat)
+                log = log_folder / f"{names[seat.party]}{f'.{seat.worker}' if seat.worker else ''}.log"
+                parties.append(_start(started, name, log))
+            _close(listeners.values(), channels.values())
             _watch(parties, on_event)
         if interrupted:
             raise Interrupted("stopped by Ctrl-C; all parties have ended")
     finally:
-        for listener in listeners:
-            listener.close()
+        _close(listeners.values(), channels.values())
         for party in parties:
             party.ended_here = party.process.poll() is None
             party.process.kill()
             party.process.wait()
             os.close(party.events)
-    _raise_cause(parties, log_folder)
-    return [party.report for party in parties if party.report is not None]
+    _raise_cause(parties)
+    return [party.report for party in parties if party.report is not None and party.leads]
 
 
-def _start(options: PartyOptions, name: str, listener: int, log_folder: Path) -> Party:
+def _channels(seats: Sequence[Seat]) -> dict[Seat, list[socket.socket | None]]:
+    """For each worker process, a connection to each other one of its party, by number."""
+    ends: dict[Seat, list[socket.socket | None]] = {
+        seat: [None] * sum(other.party == seat.party for other in seats if seat.worker is not None) for seat in seats
+    }
+    for one, other in itertools.combinations([seat for seat in seats if seat.worker is not None], 2):
+        if one.party == other.party:
+            assert one.worker is not None and other.worker is not None
+            ends[one][other.worker], ends[other][one.worker] = socket.socketpair()
+    return ends
+
+
+def _close(listeners: Iterable[socket.socket], channels: Iterable[Iterable[socket.socket | None]]) -> None:
+    for sock in itertools.chain(listeners, *channels):
+        if sock is not None:
+            sock.close()
+
+
+def _start(options: PartyOptions, name: str, log_file: Path) -> Party:
     read, write = os.pipe()
     try:
         described = PartyOptions(**options.__dict__ | {"events_fd": write})
-        with (log_folder / f"{name}.log").open("wb") as log, _held_back(signal.SIGINT):
+        with log_file.open("wb") as log, _held_back(signal.SIGINT):
             process = subprocess.Popen(  # noqa: S603  nothing of it is the user's but what mpcpipe itself reads
                 [sys.executable, "-m", "mpcpipe.runtime.start", described.pack()],
-                pass_fds=(listener, write),
+                pass_fds=[fd for fd in (options.listener_fd, write, *options.channel_fds) if fd is not None and fd >= 0],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -146,7 +182,7 @@ def _start(options: PartyOptions, name: str, listener: int, log_folder: Path) ->
             )
     finally:
         os.close(write)
-    return Party(options.party, name, process, read)
+    return Party(options.party, name, log_file, not options.worker, process, read)
 
 
 @contextmanager
@@ -211,21 +247,22 @@ def _one_is_lost(parties: list[Party]) -> bool:
     return len(told) == len(parties) - 1 > 0 and set(told) == {"PeerLost"}
 
 
-def _raise_cause(parties: list[Party], log_folder: Path) -> None:
+def _raise_cause(parties: list[Party]) -> None:
     """The headline of a failed run: a party that died without a word, else what the one said who knows most."""
     told = [party.failure for party in parties if party.failure is not None]
     died = [p for p in parties if p.failure is None and p.report is None and not p.ended_here]
     if died and all(failure["kind"] in ("PeerLost", "MpcpipeError") for failure in told):
         party, code = died[0], died[0].process.returncode
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        log = log_folder / f"{party.name}.log"
-        raise Failure(f"{party.name} {how}, and with it the run. Its log: {log}", PeerLost.exit_code)
+        raise Failure(f"{party.name} {how}, and with it the run. Its log: {party.log}", PeerLost.exit_code)
     if told:
-        first = min(told, key=lambda failure: _is_hearsay(failure, parties))
-        raise Failure(first["message"], first["exit_code"])
+        first = min((party for party in parties if party.failure is not None), key=lambda one: _is_hearsay(one, parties))
+        assert first.failure is not None
+        raise Failure(first.failure["message"], first.failure["exit_code"])
 
 
-def _is_hearsay(failure: Event, parties: list[Party]) -> bool:
+def _is_hearsay(told: Party, parties: list[Party]) -> bool:
     """Whether it was another party's failure: what parties tell each other begins with the name of who failed."""
-    others = (party.name for party in parties if party.number != failure["party"])
-    return str(failure["message"]).startswith(tuple(f"{name}: " for name in others))
+    assert told.failure is not None
+    others = (party.name for party in parties if party is not told)
+    return str(told.failure["message"]).startswith(tuple(f"{name}: " for name in others))

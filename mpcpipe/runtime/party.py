@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
-import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from mpcpipe.job.model import build_chain, digests
 from mpcpipe.job.schema import Job
 from mpcpipe.link.mesh import connect
 from mpcpipe.link.network import Network
-from mpcpipe.link.tcp import prepare
 from mpcpipe.nn.chain import Chain
 from mpcpipe.nn.layers import walk
 from mpcpipe.protocol.registry import protocol_named
@@ -30,13 +28,17 @@ from mpcpipe.random.tape import Holders, PrgTape
 from mpcpipe.ring import native
 from mpcpipe.ring.fixed import FixedPoint
 from mpcpipe.ring.ring import Ring
+from mpcpipe.runtime.around import Around, inherited
+from mpcpipe.runtime.channel import Channel
 from mpcpipe.runtime.checkpoints import RESUMES, open_checkpoints
 from mpcpipe.runtime.events import Emit, to_file_descriptor
 from mpcpipe.runtime.feed import Feed
+from mpcpipe.runtime.fellows import Fellows
 from mpcpipe.runtime.identity import identity_of, protection
 from mpcpipe.runtime.launch import PartyOptions
 from mpcpipe.runtime.memory import keep_freed_memory
 from mpcpipe.runtime.pipeline import Arrangement, arrange
+from mpcpipe.runtime.ranks import worker_name
 from mpcpipe.runtime.trainer import Trainer
 
 DEALER_AHEAD_BYTES = 32 << 20
@@ -46,18 +48,44 @@ DEALER_DEADLINE_S = 7 * 86_400.0
 """A dealer that is done waits for the end of the others' training. That they live, it knows from their heartbeats."""
 
 
-def run_party(job: Job, options: PartyOptions, emit: Emit) -> dict[str, Any]:
-    """Connect, train, report. Errors are raised here and, by then, told to all other parties."""
+def run_party(job: Job, options: PartyOptions, emit: Emit, around: Around | None = None) -> dict[str, Any]:
+    """Connect, train, report. Errors are raised here and, by then, told to all other parties.
+
+    Where workers are processes (`options.worker`), this is one of them; all but the first report nothing.
+    """
     keep_freed_memory()
     torch.set_num_threads(_cores(job, options))
-    listener = None
-    if options.listener_fd is not None:
-        listener = socket.socket(fileno=options.listener_fd)
-        prepare(listener)
+    around = around or inherited(options)
     module, chain = build_chain(job)
     arrangement = arrange(job, chain.layers)
+    if options.worker is None:
+        return _run(job, options, emit, around, module, chain, arrangement, None)
+    workers = arrangement.schedule.workers
+    names = [worker_name(job.parties.names[options.party], index, worker) for index, worker in enumerate(workers)]
+    channels = {index: Channel(sock) for index, sock in around.channels.items()}
+    fellows = Fellows(options.worker, channels, names, arrangement.schedule)
+    try:
+        return _run(job, options, emit, around, module, chain, arrangement, fellows)
+    except BaseException as error:
+        fellows.fail(error)
+        raise
+    finally:
+        fellows.close()
+
+
+def _run(
+    job: Job,
+    options: PartyOptions,
+    emit: Emit,
+    around: Around,
+    module: torch.nn.Module,
+    chain: Chain,
+    arrangement: Arrangement,
+    fellows: Fellows | None,
+) -> dict[str, Any]:
     identity, pins = identity_of(job, options.party)
     deals = options.party == protocol_named(job.protocol.name).dealer
+    workers, names, worker = arrangement.schedule.workers, job.parties.names, options.worker
     agreed = {
         "mpcpipe.version": mpcpipe.__version__,
         **agreement(job),
@@ -68,20 +96,36 @@ def run_party(job: Job, options: PartyOptions, emit: Emit) -> dict[str, Any]:
     network = connect(
         options.party,
         options.addresses,
-        workers=len(arrangement.schedule.workers),
-        agreement=agreed,
-        names=job.parties.names,
+        workers=len(workers) if worker is None else 1,
+        agreement=agreed if worker is None else {**agreed, "worker": str(worker)},
+        names=names if worker is None else [worker_name(name, worker, workers[worker]) for name in names],
         deadline_s=job.run.connect_s,
         message_deadline_s=DEALER_DEADLINE_S if deals else job.run.deadline_s,
         insecure_plaintext=job.parties.insecure_plaintext,
-        listener=listener,
+        listener=around.listener,
         identity=identity,
         pins=pins,
+        fabric=around.fabric,
+        first_worker=worker or 0,
     )
-    for worker in range(network.workers if deals else 0):
-        network.mesh(worker).ahead_bytes = DEALER_AHEAD_BYTES
+    for index in range(network.workers if deals else 0):
+        network.mesh(index).ahead_bytes = DEALER_AHEAD_BYTES
     with network:
-        trainer = _trainer(job, options, network, module, chain, arrangement, emit)
+        keys = network.keys if options.insecure_keys is None else _insecure_keys(network, options.insecure_keys)
+        if fellows is not None:
+            network.watch(fellows.fail)
+            fellows.watch(network.abort)
+            # One set of keys a party: a mask is the same whichever worker draws it.
+            if worker:
+                _, keys = fellows.hear()
+            for other in fellows.others if not worker else []:
+                fellows.tell(other, keys)
+        trainer = _trainer(job, options, network, keys, module, chain, arrangement, emit)
+        trainer.fellows = fellows
+        if worker:
+            assert fellows is not None
+            trainer.follow(fellows)
+            return {}
         trainer.checkpoints = checkpoints = open_checkpoints(
             job,
             trainer.run_folder,
@@ -100,7 +144,8 @@ def run_party(job: Job, options: PartyOptions, emit: Emit) -> dict[str, Any]:
                 checkpoints.store.close()
     report["versions"] = versions()
     report["kernels"] = native.status()
-    report["link"] = f"TCP, {protection(job)}"
+    report["link"] = f"TCP, {protection(job)}" if around.fabric is None else around.fabric.description
+    report["workers"] = "threads" if worker is None else "processes"
     return report
 
 
@@ -108,6 +153,7 @@ def _trainer(
     job: Job,
     options: PartyOptions,
     network: Network,
+    keys: dict[Holders, bytes],
     module: torch.nn.Module,
     chain: Chain,
     arrangement: Arrangement,
@@ -120,7 +166,7 @@ def _trainer(
     protocol = kind(
         party=options.party,
         ring=ring,
-        tape=PrgTape(network.keys if options.insecure_keys is None else _insecure_keys(network, options.insecure_keys)),
+        tape=PrgTape(keys),
         compare_bits=job.protocol.compare_bits,
         parties=network.parties,
     )

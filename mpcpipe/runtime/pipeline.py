@@ -14,6 +14,7 @@ from mpcpipe.plan.actions import Schedule, dumps, loads
 from mpcpipe.plan.check import validate
 from mpcpipe.plan.schedule import build
 from mpcpipe.plan.stages import check_stages
+from mpcpipe.runtime.ranks import schedule_of
 
 
 @dataclass(frozen=True)
@@ -54,19 +55,13 @@ def arrange(job: Job, layers: Sequence[Layer]) -> Arrangement:
     except PlanError as error:
         names = ", ".join(f"{number} {layer.name}" for number, layer in enumerate(layers))
         raise PlanError(f"pipeline.{error}. The layers are {names}") from error
-    slots = pipeline.slots or (1,) * len(firsts)
-    if len(slots) != len(firsts):
-        raise PlanError(f"pipeline.slots has {len(slots)} numbers; pipeline.stages makes {len(firsts)} stages")
-    if pipeline.file is not None:
-        schedule = _from_file(Path(pipeline.file), len(firsts), pipeline.microbatches)
-    else:
-        schedule = build(pipeline.schedule, slots, pipeline.microbatches)
-        validate(schedule)
+    schedule = schedule_of(job)
     _check_order(firsts, schedule, layers)
     return Arrangement(firsts, schedule, training_rows(job) // job.train.batch_size if schedule.name == "async" else 1)
 
 
-def _from_file(path: Path, stages: int, microbatches: int) -> Schedule:
+def from_file(path: Path, stages: int, microbatches: int) -> Schedule:
+    """The schedule in a file, which must be for so many stages and micro-batches. Errors: PlanError."""
     try:
         schedule = loads(path.read_text())
     except OSError as error:

@@ -29,14 +29,18 @@ from mpcpipe.runtime.clear import own_test_rows, right_answers
 from mpcpipe.runtime.crew import Crew
 from mpcpipe.runtime.events import Emit
 from mpcpipe.runtime.feed import Feed
+from mpcpipe.runtime.fellows import Fellows
+from mpcpipe.runtime.follow import follow
+from mpcpipe.runtime.lead import LeadCrew
 from mpcpipe.runtime.memory import peak_rss_bytes
 from mpcpipe.runtime.model import ready_weights, reveal_model, save_model, save_shares, secrets, start_weights
 from mpcpipe.runtime.openings import MODEL_DIGEST, RIGHT_ANSWERS, evaluated_after
 from mpcpipe.runtime.pipeline import Arrangement
-from mpcpipe.runtime.recipe import loss_of, optimizer_of, schedule_of
+from mpcpipe.runtime.recipe import schedule_of
 from mpcpipe.runtime.record import Measured, Span, StepLog
-from mpcpipe.runtime.stage import Stage, infer
-from mpcpipe.runtime.worker import Shared, Task
+from mpcpipe.runtime.shared import shared_of
+from mpcpipe.runtime.stage import infer
+from mpcpipe.runtime.worker import Task
 
 
 @dataclass
@@ -59,6 +63,7 @@ class Trainer:
     model_digest: bool = False
     cores: int = 1
     checkpoints: Checkpoints | None = None
+    fellows: Fellows | None = None
     origin_s: float = 0.0
     origin_unix_s: float = 0.0
 
@@ -97,19 +102,24 @@ class Trainer:
                 self._write_down(spans, step)
                 self._tell(step, epoch, log, losses_by_step)
                 if part[-1] is tasks[-1] and evaluated_after(job, epochs if step >= steps else epoch, epochs):
+                    crew.collect()
                     right_of = self._evaluate(step)
                 if self.checkpoints is not None and self.checkpoints.due(step - len(part), step):
+                    crew.collect()
                     self.checkpoints.take(step, crew.shared.stages, right_of, losses)
             if step >= steps:
                 break
+        crew.collect()
+        crew.end()
         digest = self._model_digest() if self.model_digest else None
         values = self._hand_over_model(step)
         if values is not None and job.evaluate.how == "revealed":
             right_of = self._evaluate_revealed(values, step)
-        measured_by_party = run(record.exchange(p.at("figures"), log.mean(peak_rss_bytes())), self.mesh)
+        own = log.mean(peak_rss_bytes() + crew.elsewhere_rss_bytes)
+        measured_by_party = run(record.exchange(p.at("figures"), own), self.mesh)
         return self._report(log, losses, right_of, measured_by_party, digest)
 
-    def _begin(self, crew: Crew, losses: dict[int, float]) -> tuple[int, tuple[int, int] | None]:
+    def _begin(self, crew: Crew | LeadCrew, losses: dict[int, float]) -> tuple[int, tuple[int, int] | None]:
         """Ready the weights: those of the start, or of the checkpoint to go on from. How many steps are done, and what
         the last evaluation said; puts the losses opened so far into `losses`.
         """
@@ -125,14 +135,17 @@ class Trainer:
         losses |= found.losses
         return found.step, found.right
 
-    def _crew(self) -> Crew:
-        job, keep = self.job, self.arrangement.schedule_of(self.arrangement.without_flush).staleness
-        stages = [
-            Stage(layers, lambda: optimizer_of(job.train), first=index == 0, keep=keep)
-            for index, layers in enumerate(self.arrangement.cut(self.chain.layers))
-        ]
-        loss = loss_of(job.train, job.protocol.fraction_bits)
-        return Crew(Shared(self.protocol, stages, self.train, loss), self.meshes, self.abort, self.cores)
+    def _crew(self) -> Crew | LeadCrew:
+        shared = shared_of(self.job, self.protocol, self.arrangement, self.chain, self.train, self.fellows)
+        if self.fellows is not None:
+            return LeadCrew(shared, self.mesh, self.fellows, self.abort)
+        return Crew(shared, self.meshes, self.abort, self.cores)
+
+    def follow(self, fellows: Fellows) -> None:
+        """As a worker process, but the first: start as all do, then do what the first says."""
+        start_weights(self.chain, self.protocol, FixedPoint(self.protocol.ring, self.job.protocol.fraction_bits))
+        shared = shared_of(self.job, self.protocol, self.arrangement, self.chain, self.train, fellows)
+        follow(shared, self.mesh, fellows, self.arrangement, self.abort)
 
     def _task(self, step: int, rows: torch.Tensor, rate: float) -> Task:
         reveal = self.job.reveal.loss_every

@@ -1,0 +1,33 @@
+"""What one process of a job is given by who started it, besides the job: where it listens, whom it can reach and how."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from mpcpipe.link.fabric import Fabric
+from mpcpipe.link.tcp import prepare
+from mpcpipe.link.tls import Connection
+from mpcpipe.runtime.launch import PartyOptions
+
+
+@dataclass(frozen=True)
+class Around:
+    """listener: a socket that listens at this process's address, or None to open it. fabric: what frames travel over
+    instead of TCP. channels: where workers are processes, the connections to the party's other workers, by number.
+    """
+
+    listener: socket.socket | None = None
+    fabric: Fabric | None = None
+    channels: Mapping[int, Connection] = field(default_factory=dict)
+
+
+def inherited(options: PartyOptions) -> Around:
+    """What the launcher of this machine left open for this process."""
+    listener = None
+    if options.listener_fd is not None:
+        listener = socket.socket(fileno=options.listener_fd)
+        prepare(listener)
+    open_to = {worker: socket.socket(fileno=fd) for worker, fd in enumerate(options.channel_fds) if fd >= 0}
+    return Around(listener, None, open_to)
