@@ -26,10 +26,10 @@ def _console(stderr: bool = False) -> Console:
     return console
 
 
-def error(what: MpcpipeError) -> None:
-    """One sentence on the standard error, with the exit code that goes with it."""
+def error(what: MpcpipeError, who: str = "") -> None:
+    """One sentence on the standard error, with the exit code that goes with it; `who` says it, if there are several."""
     console = _console(stderr=True)
-    console.print("mpcpipe: ", style="bold red", end="")
+    console.print(f"mpcpipe{who and f' {who}'}: ", style="bold red", end="")
     console.print(f"{what}", markup=False, end="")
     console.print(f"  (exit code {what.exit_code})", style="dim")
 

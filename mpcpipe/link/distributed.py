@@ -24,7 +24,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from mpcpipe.errors import ConnectError, FrameError, PeerLost
+from mpcpipe.errors import ConnectError, PeerLost
 from mpcpipe.link.base import Part
 from mpcpipe.link.fabric import WHOLE_BYTES, Cause, Fabric, FabricLink
 from mpcpipe.link.frame import Route, memory_of

@@ -20,7 +20,16 @@ import torch
 
 from mpcpipe.errors import FrameError, PeerLost
 from mpcpipe.link.base import Link, Part
-from mpcpipe.link.frame import FIXED_BYTES, Route, check, check_fixed, encode_for, header_bytes, memory_of, payload_bytes
+from mpcpipe.link.frame import (
+    FIXED_BYTES,
+    Route,
+    check,
+    check_fixed,
+    encode_for,
+    header_bytes,
+    memory_of,
+    payload_bytes,
+)
 
 # A frame of up to so many bytes is one message.
 WHOLE_BYTES = 8 << 10

@@ -115,9 +115,7 @@ class MpiFabric(Fabric):
         """Such as `MPI (Open MPI v4.1.4), not encrypted`."""
         return f"MPI ({self._mpi.Get_library_version().partition(',')[0].strip()[:40]}), not encrypted"
 
-    def link(
-        self, peer: int, name: str, outgoing: Route, incoming: Route, deadline_s: float, cause: Cause
-    ) -> MpiLink:
+    def link(self, peer: int, name: str, outgoing: Route, incoming: Route, deadline_s: float, cause: Cause) -> MpiLink:
         """See `Fabric.link`."""
         return MpiLink(self, peer, name, outgoing, incoming, deadline_s, cause)
 

@@ -1,4 +1,4 @@
-"""What one process of a job is given by who started it, besides the job: where it listens, whom it can reach and how."""
+"""What one process of a job is given by who started it, besides the job: where it listens, and whom it can reach."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from mpcpipe.runtime.launch import PartyOptions
 class Around:
     """listener: a socket that listens at this process's address, or None to open it. fabric: what frames travel over
     instead of TCP. channels: where workers are processes, the connections to the party's other workers, by number.
+    ended_together: who started it ends all processes when one fails, so the signal says less than the others do.
     """
 
     listener: socket.socket | None = None
     fabric: Fabric | None = None
     channels: Mapping[int, Connection] = field(default_factory=dict)
+    ended_together: bool = False
 
 
 def inherited(options: PartyOptions) -> Around:

@@ -20,13 +20,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from mpcpipe.errors import Interrupted, MpcpipeError, PeerLost
+from mpcpipe.runtime.addresses import of_worker
 from mpcpipe.runtime.events import Event, Lines
 from mpcpipe.runtime.ranks import Seat, Seating
 
@@ -111,6 +112,47 @@ def run_local(
     if seating is not None:
         seats = [seating.seat(rank) for rank in range(seating.world)]
     listeners = {seat: socket.create_server(("127.0.0.1", 0), backlog=128) for seat in seats}
+    addresses = {seat: ("127.0.0.1", listener.getsockname()[1]) for seat, listener in listeners.items()}
+    return _run(options, names, seats, listeners, addresses, log_folder, on_event, seating)
+
+
+def run_one(
+    options: PartyOptions,
+    names: Sequence[str],
+    log_folder: Path,
+    on_event: Callable[[Event], None],
+    seating: Seating,
+) -> list[dict[str, Any]]:
+    """Run one party's workers here, each a process: `options.party`, at `options.addresses` and the ports above. As
+    `run_local`."""
+    from mpcpipe.link.mesh import listen
+
+    own = [Seat(options.party, worker) for worker in range(seating.workers)]
+    addresses = {
+        Seat(party, worker): place
+        for worker in range(seating.workers)
+        for party, place in enumerate(of_worker(options.addresses, worker))
+    }
+    listeners: dict[Seat, socket.socket] = {}
+    try:
+        for seat in own:
+            listeners[seat] = listen(addresses[seat])
+    except MpcpipeError:
+        _close(listeners.values(), ())
+        raise
+    return _run(options, names, own, listeners, addresses, log_folder, on_event, seating)
+
+
+def _run(
+    options: PartyOptions,
+    names: Sequence[str],
+    seats: Sequence[Seat],
+    listeners: Mapping[Seat, socket.socket],
+    addresses: Mapping[Seat, tuple[str, int]],
+    log_folder: Path,
+    on_event: Callable[[Event], None],
+    seating: Seating | None,
+) -> list[dict[str, Any]]:
     channels = _channels(seats)
     parties: list[Party] = []
     try:
@@ -118,18 +160,15 @@ def run_local(
             for seat in seats:
                 if interrupted:
                     break
-                peers = [listeners[Seat(number, seat.worker)] for number in range(len(names))]
-                started = PartyOptions(
-                    **options.__dict__
-                    | {
-                        "party": seat.party,
-                        "worker": seat.worker,
-                        "addresses": tuple(("127.0.0.1", peer.getsockname()[1]) for peer in peers),
-                        "listener_fd": listeners[seat].fileno(),
-                        "channel_fds": tuple(channel.fileno() if channel else -1 for channel in channels[seat]),
-                        "launcher_pid": os.getpid(),
-                        "local_parties": len(seats),
-                    }
+                started = replace(
+                    options,
+                    party=seat.party,
+                    worker=seat.worker,
+                    addresses=tuple(addresses[Seat(number, seat.worker)] for number in range(len(names))),
+                    listener_fd=listeners[seat].fileno(),
+                    channel_fds=tuple(channel.fileno() if channel else -1 for channel in channels[seat]),
+                    launcher_pid=os.getpid(),
+                    local_parties=len(seats),
                 )
                 name = names[seat.party] if seating is None else seating.name(seat)
                 log = log_folder / f"{names[seat.party]}{f'.{seat.worker}' if seat.worker else ''}.log"
@@ -170,11 +209,13 @@ def _close(listeners: Iterable[socket.socket], channels: Iterable[Iterable[socke
 def _start(options: PartyOptions, name: str, log_file: Path) -> Party:
     read, write = os.pipe()
     try:
-        described = PartyOptions(**options.__dict__ | {"events_fd": write})
+        described = replace(options, events_fd=write)
         with log_file.open("wb") as log, _held_back(signal.SIGINT):
             process = subprocess.Popen(  # noqa: S603  nothing of it is the user's but what mpcpipe itself reads
                 [sys.executable, "-m", "mpcpipe.runtime.start", described.pack()],
-                pass_fds=[fd for fd in (options.listener_fd, write, *options.channel_fds) if fd is not None and fd >= 0],
+                pass_fds=[
+                    fd for fd in (options.listener_fd, write, *options.channel_fds) if fd is not None and fd >= 0
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -256,7 +297,9 @@ def _raise_cause(parties: list[Party]) -> None:
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         raise Failure(f"{party.name} {how}, and with it the run. Its log: {party.log}", PeerLost.exit_code)
     if told:
-        first = min((party for party in parties if party.failure is not None), key=lambda one: _is_hearsay(one, parties))
+        first = min(
+            (party for party in parties if party.failure is not None), key=lambda one: _is_hearsay(one, parties)
+        )
         assert first.failure is not None
         raise Failure(first.failure["message"], first.failure["exit_code"])
 

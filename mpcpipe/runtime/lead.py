@@ -1,9 +1,9 @@
 """The first worker of a party whose workers are processes: it trains as if all were threads, and gives the orders.
 
-    layers    ──> each worker's layers and optimizers as they are here, before the first step and after a resume
-    run       ──> steps to carry out;  <── what it took, losses, openings, evidence
-    collect   ──> <── the layers and optimizers of that worker's stages: for evaluations, checkpoints, the model
-    end       ──> the work is done
+layers    ──> each worker's layers and optimizers as they are here, before the first step and after a resume
+run       ──> steps to carry out;  <── what it took, losses, openings, evidence
+collect   ──> <── the layers and optimizers of that worker's stages: for evaluations, checkpoints, the model
+end       ──> the work is done
 """
 
 from __future__ import annotations
@@ -52,9 +52,7 @@ def carry_out(worker: Worker, schedule: Schedule, tasks: Sequence[Task], clock: 
     worker.p.learn(evidence)
     worker.run(schedule, tasks)
     sent = counts([mesh])
-    return Took(
-        mesh.clock, sent[0] - wire, sent[1] - payload, time.process_time() - cpu_s, clock_s(), peak_rss_bytes()
-    )
+    return Took(mesh.clock, sent[0] - wire, sent[1] - payload, time.process_time() - cpu_s, clock_s(), peak_rss_bytes())
 
 
 class LeadCrew:

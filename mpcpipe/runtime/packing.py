@@ -23,12 +23,19 @@ from mpcpipe.protocol.replicated4.evidence import Snapshot
 from mpcpipe.runtime.record import Span
 from mpcpipe.runtime.worker import Task
 
-KINDS: dict[str, type] = {
-    kind.__name__: kind for kind in (Fixed, Action, Done, Opening, Snapshot, Span, Task, Operand)
-}
+KINDS: dict[str, type] = {kind.__name__: kind for kind in (Fixed, Action, Done, Opening, Snapshot, Span, Task, Operand)}
 _DTYPES = {
     str(dtype).removeprefix("torch."): dtype
-    for dtype in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool, torch.float64, torch.float32)
+    for dtype in (
+        torch.int64,
+        torch.int32,
+        torch.int16,
+        torch.int8,
+        torch.uint8,
+        torch.bool,
+        torch.float64,
+        torch.float32,
+    )
 }
 
 

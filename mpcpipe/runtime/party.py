@@ -6,6 +6,8 @@ import hashlib
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +48,9 @@ DEALER_AHEAD_BYTES = 32 << 20
 
 DEALER_DEADLINE_S = 7 * 86_400.0
 """A dealer that is done waits for the end of the others' training. That they live, it knows from their heartbeats."""
+
+# A launcher kills what has not ended about a second after it asked.
+_SAID_BY_THEN_S = 0.3
 
 
 def run_party(job: Job, options: PartyOptions, emit: Emit, around: Around | None = None) -> dict[str, Any]:
@@ -110,7 +115,7 @@ def _run(
     )
     for index in range(network.workers if deals else 0):
         network.mesh(index).ahead_bytes = DEALER_AHEAD_BYTES
-    with network:
+    with network, _cause_first(network, around):
         keys = network.keys if options.insecure_keys is None else _insecure_keys(network, options.insecure_keys)
         if fellows is not None:
             network.watch(fellows.fail)
@@ -147,6 +152,18 @@ def _run(
     report["link"] = f"TCP, {protection(job)}" if around.fabric is None else around.fabric.description
     report["workers"] = "threads" if worker is None else "processes"
     return report
+
+
+@contextmanager
+def _cause_first(network: Network, around: Around) -> Iterator[None]:
+    """Where a launcher ends all processes because of one, what the parties tell each other is what happened."""
+    try:
+        yield
+    except Interrupted:
+        cause = network.wait_failure(_SAID_BY_THEN_S) if around.ended_together else None
+        if cause is not None:
+            raise cause from None
+        raise
 
 
 def _trainer(

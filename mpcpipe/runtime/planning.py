@@ -6,6 +6,7 @@ whose keys go into everybody's job file.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -104,6 +105,13 @@ def overrides_of(plan: Plan) -> list[str]:
         f"pipeline.microbatches={plan.microbatches}",
         f'pipeline.schedule="{plan.schedule.name}"',
     ]
+
+
+def with_choice(job: Job, overrides: Sequence[str]) -> Job:
+    """The job with what `overrides_of` says, in place of what it leaves open."""
+    said = {key.partition(".")[2]: json.loads(value) for key, _, value in (one.partition("=") for one in overrides)}
+    chosen = {name: tuple(value) if isinstance(value, list) else value for name, value in said.items()}
+    return replace(job, pipeline=replace(job.pipeline, **chosen))
 
 
 def refuse_auto(job: Job, names: Sequence[str]) -> None:

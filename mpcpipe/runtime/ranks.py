@@ -120,4 +120,3 @@ def check_processes(schedule: Schedule) -> None:
                 f"and start one process a party ({schedule.stages} stages with one slot each would be "
                 f"{schedule.stages} processes a party)"
             )
-

@@ -1,0 +1,95 @@
+"""What a training shows: its banner, its progress, and what came of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mpcpipe.cli import console
+from mpcpipe.job.schema import Job
+from mpcpipe.runtime.events import Event
+
+
+def banner(job: Job, link: str, folder: Path) -> None:
+    from mpcpipe.protocol.registry import known_protocol
+
+    p = job.protocol
+    console.lines(
+        [
+            ("protocol", f"{p.name}: {known_protocol(p.name).promise}"),
+            ("numbers", f"ring 2^{p.ring_bits}, {p.fraction_bits} fraction bits, values below {p.limit:g}"),
+            ("links", link),
+            ("openings", _openings(job)),
+            ("run folder", str(folder)),
+        ],
+        stderr=True,
+    )
+
+
+def _openings(job: Job) -> str:
+    to = f"the model to {job.model.reveal_to}" if job.model.reveal_to else "the model to nobody (kept as shares)"
+    extra = ", the number of right answers to all" if job.evaluate.how == "secure" else ""
+    losses = f", the loss every {job.reveal.loss_every} steps to all" if job.reveal.loss_every else ""
+    return f"{to}{extra}{losses}"
+
+
+class Drawn:
+    """Events of one party, drawn; those of the others say nothing new."""
+
+    def __init__(self, job: Job, party: int = 0) -> None:
+        self.job, self.party = job, party
+        self.shown: console.Training | None = None
+
+    def __call__(self, event: Event) -> None:
+        if event["party"] != self.party:
+            return
+        if event["event"] == "ready":
+            if event["slow"]:
+                console.note(f"slower than it could be: {event['slow']}. `mpcpipe doctor` says what to do")
+            self.shown = console.Training(event["steps"]).__enter__()
+        elif self.shown is None:
+            return
+        elif event["event"] == "step":
+            self.shown.step(event["step"], event["epoch"], event["seconds"], event["loss"])
+        elif event["event"] == "evaluated":
+            self.shown.evaluated(event["step"], event["right"], event["of"])
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self.shown is not None:
+            self.shown.__exit__()
+
+
+def table(job: Job, result: dict[str, Any], folder: Path) -> None:
+    steps = result["steps_s"]
+    sent = result["sent_bytes_per_step"]
+    rows = []
+    if result.get("accuracy") is not None:
+        right, of = result["right"]
+        rows.append(("test accuracy", f"{result['accuracy']:.2%}  ({right} of {of}), trained without seeing the data"))
+    if result.get("clear_accuracy") is not None:
+        rows.append(("  in the clear", f"{result['clear_accuracy']:.2%}  same seed, same batches, plain PyTorch"))
+    rows += [
+        ("a step", f"{result['step_s']:.3f} s (median of {len(steps)}), {sum(steps):.1f} s in all"),
+        ("  of which", f"{result['compute_s'][0]:.3f} s computing, {result['wait_s'][0]:.3f} s waiting for others"),
+        ("sent a step", ", ".join(f"{name} {b / 1e6:.2f} MB" for name, b in zip(job.parties.names, sent, strict=True))),
+        ("rounds a step", f"{result['rounds_per_step']:g}"),
+        ("peak memory", ", ".join(f"{b / 1e6:.0f} MB" for b in result["peak_rss_bytes"])),
+        ("opened", _opened(job, result["reveals"])),
+    ]
+    model = folder / "model.safetensors"
+    if model.exists():
+        rows.append(("model", f"{model}  (for {job.model.reveal_to} only)"))
+    console.lines(rows)
+
+
+def _opened(job: Job, reveals: list[dict[str, Any]]) -> str:
+    """How many openings, and to whom."""
+    to_all = sum(1 for reveal in reveals if reveal["to"] is None)
+    by_party: dict[int, int] = {}
+    for reveal in reveals:
+        if reveal["to"] is not None:
+            by_party[reveal["to"]] = by_party.get(reveal["to"], 0) + 1
+    parts = [f"{count} tensors to {job.parties.names[party]}" for party, count in by_party.items()]
+    parts += [f"{to_all} number{'s' if to_all > 1 else ''} to all"] if to_all else []
+    return ", ".join(parts) or "nothing"

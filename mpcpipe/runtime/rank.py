@@ -1,0 +1,128 @@
+"""One rank of those that mpirun, torchrun or srun started: from its environment to its part of the job."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from mpcpipe.errors import Interrupted
+from mpcpipe.job.schema import Job
+from mpcpipe.link.fabric import Fabric
+from mpcpipe.runtime.around import Around
+from mpcpipe.runtime.environment import Launched
+from mpcpipe.runtime.events import Emit
+from mpcpipe.runtime.launch import PartyOptions
+from mpcpipe.runtime.meeting import Machine, Meeting, channels, fabric_of, machines, meet, places
+from mpcpipe.runtime.ranks import Seat, Seating, schedule_of, seating
+from mpcpipe.runtime.runs import new_folder
+
+
+@dataclass(frozen=True)
+class Company:
+    """All ranks of a job, as one of them sees them. folder: of the run, the same path at all."""
+
+    found: Launched
+    meeting: Meeting
+    job: Job
+    changes: tuple[str, ...]
+    seating: Seating
+    machines: list[Machine]
+    folder: Path
+
+    @property
+    def seat(self) -> Seat:
+        """What this rank does."""
+        return self.seating.seat(self.meeting.rank)
+
+    @property
+    def here(self) -> int:
+        """How many ranks share this machine."""
+        own = self.machines[self.meeting.rank].key
+        return sum(machine.key == own for machine in self.machines)
+
+
+def join(
+    found: Launched,
+    job: Job,
+    changes: list[str],
+    environment: Mapping[str, str],
+    plan: Callable[[Job, int], list[str]],
+) -> Company:
+    """Meet all ranks. `plan` chooses what a job leaves open, for so many parties on one machine, and says it as `--set`
+    would; rank 0 does it for all.
+
+    Errors: UsageError if the number of ranks fits neither parties nor workers, or for a link that does not go with the
+    launcher; ConnectError.
+    """
+    meeting = meet(found, job)
+    where = machines(meeting, found, environment)
+    if job.pipeline.leaves_choice:
+        beside = sum(machine.key == where[0].key for machine in where)
+        job, changes = _planned(meeting, job, changes, min(beside, len(job.parties.names)), plan)
+    seats = seating(job, schedule_of(job), found.world, found.by)
+    own = new_folder(job) if meeting.rank == 0 else None
+    folder = Path(meeting.exchange(str(own or ""))[0])
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return Company(found, meeting, job, tuple(changes), seats, where, folder)
+
+
+def _planned(
+    meeting: Meeting, job: Job, changes: list[str], beside: int, plan: Callable[[Job, int], list[str]]
+) -> tuple[Job, list[str]]:
+    from mpcpipe.runtime.planning import with_choice
+
+    said = meeting.exchange("\n".join(plan(job, beside)) if meeting.rank == 0 else "")[0].splitlines()
+    return with_choice(job, said), [*changes, *said]
+
+
+def work(
+    company: Company,
+    options: PartyOptions,
+    emit: Emit,
+    given: tuple[tuple[str, int], ...] | None,
+) -> dict[str, Any]:
+    """This rank's part, to its end; its party's report if it leads the party, else {}."""
+    from mpcpipe.runtime.party import run_party
+
+    job, meeting, seats, seat = company.job, company.meeting, company.seating, company.seat
+    with places(meeting, job, seats, company.machines, given) as found:
+        connections = channels(meeting, job, seats, found)
+    fabric: Fabric | None = fabric_of(meeting, job, seats, company.machines)
+    worker = seat.worker or 0
+    options = replace(
+        options,
+        party=seat.party,
+        worker=seat.worker,
+        addresses=tuple(found.addresses[seats.rank(party, worker)] for party in range(len(seats.names))),
+        local_parties=company.here,
+        run_folder=str(company.folder),
+    )
+    report = run_party(job, options, emit, Around(found.listener, fabric, connections, ended_together=True))
+    if fabric is not None:
+        fabric.close()
+    meeting.close()
+    return report
+
+
+@contextlib.contextmanager
+def stopped_by(found: Launched) -> Iterator[None]:
+    """SIGTERM, which a launcher sends to all ranks when one has failed, and Ctrl-C, as an `Interrupted`."""
+
+    def stop(number: int, _: object) -> None:
+        signal.signal(number, signal.SIG_IGN)
+        raise Interrupted(
+            "stopped by the user"
+            if number == signal.SIGINT
+            else f"stopped by {found.by}, which ends all ranks when one fails: the other messages say which"
+        )
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
