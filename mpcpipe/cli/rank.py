@@ -84,10 +84,10 @@ def _run(
 
 
 def _link(job: Job) -> str:
-    where = {"tcp": f"TCP, {protection(job)}", "mpi": "MPI", "torch": "torch.distributed"}
-    return where[job.link.kind] + (
-        "" if job.link.kind == "tcp" else ", NOT ENCRYPTED: for one machine or trusted networks"
-    )
+    if job.link.kind == "tcp":
+        return f"TCP, {protection(job)}"
+    over = {"mpi": "MPI", "torch": "torch.distributed"}[job.link.kind]
+    return f"{over}, NOT ENCRYPTED: for one machine, or a network that you trust"
 
 
 def _plan(job: Job, beside: int) -> list[str]:

@@ -80,7 +80,8 @@ def train(
     console.check_json(json_file)
     if resume is not None:
         resumable(resume)
-    if insecure_keys is not None:
+    found = None if party is not None else launched(os.environ)
+    if insecure_keys is not None and (found is None or found.rank == 0):
         console.note("INSECURE: --insecure-keys makes all masks guessable; use it only on data that anybody may see")
     options = PartyOptions(
         job=job,
@@ -89,7 +90,6 @@ def train(
         insecure_keys=insecure_keys,
         resume=resume,
     )
-    found = None if party is not None else launched(os.environ)
     if found is not None and needs_nobody(found, described, hosts):
         party = described.parties.names[found.rank]
     elif found is not None:

@@ -4,8 +4,8 @@
     worker <── a thread receives what it will be asked for: first messages have one length, and say what follows
 
 Backends are torch's own: gloo carries tensors of the CPU, NCCL those of NVIDIA's devices. A wait of gloo's cannot be
-broken off, so it is never the worker that waits there: a worker that is told of a failure goes, and the thread ends with
-the process.
+broken off, so it is never the worker that waits there: a worker that is told of a failure goes, and the thread ends
+with the process.
 
 `Store` is also how processes meet that Slurm started, and those of torchrun with another kind of link.
 """

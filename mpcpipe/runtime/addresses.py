@@ -12,9 +12,9 @@ FIRST_PORT = 17300
 
 
 def addresses_of(job: Job, hosts: str | None) -> tuple[Address, ...]:
-    """One a party: `hosts` (H0,H1,... as --hosts gives them, each with a port or without), else the job's parties.hosts.
+    """One a party: `hosts` (H0,H1,... as --hosts gives them, each with a port or without), else the job's own.
 
-    UsageError for what is no address, for another number of them than there are parties, and for two that are the same.
+    UsageError for what is no address, another number of them than there are parties, and two that are the same.
     """
     given = hosts.split(",") if hosts else list(job.parties.hosts)
     where = "--hosts" if hosts else "parties.hosts"

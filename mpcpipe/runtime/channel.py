@@ -5,9 +5,9 @@
                                                                                           one machine and it is large,
                                                                                           it is in shared memory
 
-Memory is handed over by descriptor (memfd), without a name that could be left behind: written once by the giver, read in
-place by the taker. A block is mapped once at both ends; when the taker's tensor is gone, the giver hears of it and uses
-the block again. Between machines everything goes over the connection, which is TLS if the job's links are.
+Memory is handed over by descriptor (memfd), without a name that could be left behind: written once by the giver, read
+in place by the taker. A block is mapped once at both ends; when the taker's tensor is gone, the giver hears of it and
+uses the block again. Between machines everything goes over the connection, which is TLS if the job's links are.
 
 Security: both ends are the same party. On one machine the connection is one that only this user's processes have.
 """

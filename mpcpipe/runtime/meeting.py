@@ -89,8 +89,8 @@ def fabric_of(meeting: Meeting, job: Job, seating: Seating, machines: Sequence[M
         return None
     if len({machine.key for machine in machines}) > 1 and not job.parties.insecure_plaintext:
         raise AuthError(
-            f'link.kind = "{job.link.kind}" does not encrypt, the ranks are on several machines, and whoever reads along '
-            'sees every share: take link.kind = "tcp" with parties.fingerprints, or say '
+            f'link.kind = "{job.link.kind}" does not encrypt, the ranks are on several machines, and whoever reads '
+            'along sees every share: take link.kind = "tcp" with parties.fingerprints, or say '
             "parties.insecure_plaintext = true for a network that you trust"
         )
     worker = seating.seat(meeting.rank).worker or 0

@@ -1,4 +1,4 @@
-"""Values that the processes of one party hand to each other, as JSON beside raw tensors. No pickle: only what is listed.
+"""Values that the processes of one party hand to each other: JSON beside raw tensors. No pickle: only what is listed.
 
     value ──> {"#": "Fixed", "v": [{"T": 0}, 16]}  +  [tensor 0]        known classes go field by field
 

@@ -87,7 +87,7 @@ def seating(job: Job, schedule: Schedule, world: int, by: str) -> Seating:
 
 
 def local_seating(job: Job) -> Seating | None:
-    """All seats, where the job says that workers are processes; None where a party is one process. Errors: PlanError."""
+    """All seats, where the job says that workers are processes; else None. Errors: PlanError."""
     if job.pipeline.workers == "threads":
         return None
     schedule = schedule_of(job)
@@ -96,7 +96,7 @@ def local_seating(job: Job) -> Seating | None:
 
 
 def schedule_of(job: Job) -> Schedule:
-    """The schedule of one step that the job's [pipeline] asks for. Its stages are checked where the layers are known."""
+    """The schedule of one step that the job's [pipeline] asks for. Whether its layers exist is checked elsewhere."""
     p = job.pipeline
     if p.file is not None:
         from mpcpipe.runtime.pipeline import from_file  # imports torch
