@@ -16,17 +16,19 @@ def read_key(path: Path) -> bytes:
     it.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY)
-        with os.fdopen(descriptor, "rb") as file:
-            found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode):
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # nobody need write to what turns out to be a pipe
+        try:
+            mode = os.fstat(descriptor).st_mode
+            if not stat.S_ISREG(mode):
                 raise JobError(f"checkpoint.key_file: {path} is no ordinary file")
-            if found.st_mode & 0o077:
+            if mode & 0o077:
                 raise JobError(
-                    f"checkpoint.key_file: others than its owner may read {path} (mode {found.st_mode & 0o777:o}): "
+                    f"checkpoint.key_file: others than its owner may read {path} (mode {mode & 0o777:o}): "
                     f"chmod 600 {path}"
                 )
-            content = file.read(1024)
+            content = os.read(descriptor, 1024)
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise JobError(
             f"checkpoint.key_file: {path} cannot be read: {error.strerror}. To make one: "

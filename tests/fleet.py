@@ -1,0 +1,148 @@
+"""All parties of a job as real processes that are there at once: forked from one that has torch loaded.
+
+What a party does is the product's own `run_for_launcher`; only the start of the interpreter is saved. A party can be
+killed at any moment, also upon an event that it tells of.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import selectors
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from mpcpipe.job.load import load
+from mpcpipe.runtime.events import Event, Lines
+from mpcpipe.runtime.launch import PartyOptions
+
+DEADLINE_S = 60.0
+
+_STARTS = multiprocessing.get_context("forkserver")
+_STARTS.set_forkserver_preload(["mpcpipe.runtime.party", "tests.fleet"])
+
+
+def _party(packed: str, listener: socket.socket, events: Connection, log: str) -> None:
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    from mpcpipe.runtime.party import run_for_launcher
+
+    options = PartyOptions.unpack(packed)
+    given = options.__dict__ | {"listener_fd": listener.detach(), "events_fd": events.fileno()}
+    code = run_for_launcher(PartyOptions(**given))
+    sys.stderr.flush()
+    os._exit(code)  # what multiprocessing does at an exit is not the product's
+
+
+class Fleet:
+    """The parties of one run, in the folder `run`; leave it with `close`. overrides: each party's own come last."""
+
+    def __init__(
+        self,
+        job: Path,
+        run: Path,
+        overrides: Sequence[str] = (),
+        resume: Path | None = None,
+        insecure_keys: int | None = 7,
+        own: dict[int, Sequence[str]] | None = None,
+        resumes: dict[int, Path | None] | None = None,
+        digest: bool = True,
+    ) -> None:
+        names = load(job, overrides).parties.names
+        run.mkdir(parents=True, exist_ok=True)
+        self.run = run
+        self.events: list[Event] = []
+        self._lines = [Lines() for _ in names]
+        self._selector = selectors.DefaultSelector()
+        listeners = [socket.create_server(("127.0.0.1", 0), backlog=128) for _ in names]
+        addresses = tuple(("127.0.0.1", listener.getsockname()[1]) for listener in listeners)
+        self.processes = []
+        for number, (name, listener) in enumerate(zip(names, listeners, strict=True)):
+            goes_on = (resumes or {}).get(number, resume)
+            options = PartyOptions(
+                job=str(job),
+                overrides=(*overrides, *(own or {}).get(number, ())),
+                party=number,
+                addresses=addresses,
+                run_folder=str(run),
+                local_parties=len(names),
+                model_digest=digest,
+                insecure_keys=insecure_keys,
+                resume=None if goes_on is None else str(goes_on),
+            )
+            read, write = _STARTS.Pipe(duplex=False)
+            process = _STARTS.Process(
+                target=_party, args=(options.pack(), listener, write, str(run / f"{name}.log")), daemon=True
+            )
+            process.start()
+            write.close()
+            self._selector.register(read, selectors.EVENT_READ, number)
+            self.processes.append(process)
+        for listener in listeners:
+            listener.close()
+
+    def kill(self, party: int) -> None:
+        """SIGKILL."""
+        self.processes[party].kill()
+
+    def until(self, stops: Callable[[Event], bool], deadline_s: float = DEADLINE_S) -> Event | None:
+        """Take events until one makes `stops` true; None if all parties ended before."""
+        ends_at_s = time.monotonic() + deadline_s
+        while self._selector.get_map():
+            left_s = ends_at_s - time.monotonic()
+            assert left_s > 0, self.story()
+            for key, _ in self._selector.select(left_s):
+                reader: Any = key.fileobj
+                data = os.read(reader.fileno(), 1 << 16)
+                if not data:
+                    self._selector.unregister(reader)
+                    reader.close()
+                found = self._lines[key.data].feed(data)
+                self.events += found
+                for event in found:
+                    if stops(event):
+                        return event
+        return None
+
+    def finish(self, deadline_s: float = DEADLINE_S) -> list[int | None]:
+        """Wait for all; their exit codes."""
+        self.until(lambda event: False, deadline_s)
+        for process in self.processes:
+            process.join(10)
+        return [process.exitcode for process in self.processes]
+
+    def ok(self) -> dict[str, Any]:
+        """Wait for all to end well; the first party's report."""
+        codes = self.finish()
+        assert codes == [0] * len(self.processes), self.story()
+        return next(event["report"] for event in self.events if event["event"] == "done" and event["party"] == 0)
+
+    def failures(self) -> dict[int, str]:
+        """What the parties said that failed."""
+        return {event["party"]: event["message"] for event in self.events if event["event"] == "failed"}
+
+    def story(self) -> str:
+        """Everything that was said, for the message of a failed test."""
+        logs = "".join(f"\n--- {log.name}\n{log.read_text()}" for log in sorted(self.run.glob("*.log")))
+        return f"exit codes {[p.exitcode for p in self.processes]}, {self.events[-8:]}{logs}"
+
+    def close(self) -> None:
+        """End whatever is left."""
+        for process in self.processes:
+            process.kill()
+            process.join(10)
+        for key in list(self._selector.get_map().values()):
+            key.fileobj.close()  # type: ignore[union-attr]
+        self._selector.close()
+
+    def __enter__(self) -> Fleet:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
