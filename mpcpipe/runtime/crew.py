@@ -35,6 +35,10 @@ class Crew:
         """Have all weights here: where workers are threads, they are."""
         return None
 
+    def spread(self) -> None:
+        """What is here has changed: before the next run, everybody is to have it. Where workers are threads, they do."""
+        return None
+
     def end(self) -> None:
         """No more runs."""
         return None

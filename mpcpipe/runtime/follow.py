@@ -34,7 +34,8 @@ def follow(
                 own = arrangement.schedule.workers[fellows.index].stages
                 fellows.tell(LEADER, {stage: state(shared.stages[stage]) for stage in own})
             else:
-                states, shared.feed.kept = rest
+                states, rows = rest
+                shared.feed.kept = shared.feed.kept if rows is None else rows
                 for stage, given in states.items():
                     put_state(shared.stages[stage], given)
     except BaseException as error:

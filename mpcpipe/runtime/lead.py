@@ -1,6 +1,6 @@
 """The first worker of a party whose workers are processes: it trains as if all were threads, and gives the orders.
 
-layers    ──> each worker's layers and optimizers as they are here, before the first step and after a resume
+layers    ──> each worker's layers and optimizers as they are here, before the first step and after `spread`
 run       ──> steps to carry out;  <── what it took, losses, openings, evidence
 collect   ──> <── the layers and optimizers of that worker's stages: for evaluations, checkpoints, the model
 end       ──> the work is done
@@ -62,7 +62,7 @@ class LeadCrew:
         self.shared, self.fellows = shared, fellows
         self.worker = Worker(shared, mesh, 0)
         self._abort = abort
-        self._spread = False
+        self._spread = self._rows_given = False
         self._peaks: dict[int, int] = {}
 
     @property
@@ -119,8 +119,9 @@ class LeadCrew:
         last = len(self.shared.stages) - 1
         for other in self.fellows.others:
             stages = schedule.workers[other].stages
-            rows = self.shared.feed.kept if 0 in stages or last in stages else None
+            rows = self.shared.feed.kept if not self._rows_given and (0 in stages or last in stages) else None
             self.fellows.tell(other, ("layers", {s: state(self.shared.stages[s]) for s in stages}, rows))
+        self._rows_given = True
 
     def collect(self) -> None:
         """Have all layers and optimizers here as they are at their workers now."""
@@ -129,6 +130,10 @@ class LeadCrew:
         for states in self.fellows.answers().values():
             for stage, given in states.items():
                 put_state(self.shared.stages[stage], given)
+
+    def spread(self) -> None:
+        """What is here has changed: before the next run, all workers get theirs again."""
+        self._spread = False
 
     def end(self) -> None:
         """No more orders."""

@@ -107,6 +107,7 @@ class Trainer:
                 if self.checkpoints is not None and self.checkpoints.due(step - len(part), step):
                     crew.collect()
                     self.checkpoints.take(step, crew.shared.stages, right_of, losses)
+                    crew.spread()
             if step >= steps:
                 break
         crew.collect()
