@@ -16,8 +16,9 @@ import contextlib
 import ctypes
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -97,6 +98,15 @@ class Mpi:
         self._mpi.Finalize()
 
 
+@dataclass(frozen=True, eq=False)
+class _Sending:
+    """A message under way, which MPI reads until the request is done. to: (rank, tag)."""
+
+    request: Any
+    message: torch.Tensor
+    to: tuple[int, int]
+
+
 class MpiFabric(Fabric):
     """A communicator of its own; the tag is the worker. `ranks`: by party, where the same worker is."""
 
@@ -105,7 +115,7 @@ class MpiFabric(Fabric):
         comm.Set_errhandler(mpi.ERRORS_RETURN)
         self.cuda_aware = cuda_aware()
         self._lock = threading.Lock()
-        self._pending: deque[tuple[Any, torch.Tensor]] = deque()
+        self._pending: list[_Sending] = []
         self._changed = threading.Condition()
         self._closed = False
         self._pusher: threading.Thread | None = None
@@ -130,8 +140,9 @@ class MpiFabric(Fabric):
     def post(self, messages: Sequence[torch.Tensor], rank: int, tag: int) -> None:
         """Start to send messages, in order."""
 
-        def start() -> list[tuple[Any, torch.Tensor]]:
-            return [(self.comm.Isend(self._buffer(message), rank, tag), message) for message in messages]
+        def start() -> list[_Sending]:
+            begun = ((message, self.comm.Isend(self._buffer(message), rank, tag)) for message in messages)
+            return [_Sending(request, message, (rank, tag)) for message, request in begun]
 
         started = self.call(start)
         with self._changed:
@@ -146,31 +157,34 @@ class MpiFabric(Fabric):
 
     def _push(self) -> None:
         """Call MPI while something is still to be sent, and let go of what has been."""
-        nap_s = _SHORTEST_NAP_S
         while True:
             with self._changed:
                 while not self._pending:
                     if self._closed:
                         return
                     self._changed.wait()
-                request, _ = self._pending[0]
+                pending = list(self._pending)
+            requests = [sending.request for sending in pending]
             try:
-                done = self.call(request.Test)
+                done = self.call(partial(self._mpi.Request.Testsome, requests)) or []
             except OSError:
-                done = True  # whose loss it is, the control connection says
+                done = range(len(pending))  # whose loss it is, the control connection says
             if done:
+                sent = {id(pending[index]) for index in done}
                 with self._changed:
-                    self._pending.popleft()
+                    self._pending = [sending for sending in self._pending if id(sending) not in sent]
                     self._changed.notify_all()
-                nap_s = _SHORTEST_NAP_S
             else:
-                time.sleep(nap_s)
-                nap_s = min(2 * nap_s, _LONGEST_NAP_S)
+                time.sleep(_SHORTEST_NAP_S)
 
-    def drain(self, most_bytes: int, until: float = float("inf")) -> None:
-        """Wait until no more than so many bytes are still to be sent, or until the clock says so."""
+    def drain(self, to: tuple[int, int], most_bytes: int, until: float = float("inf")) -> None:
+        """Wait until no more than so many bytes are still to be sent to (rank, tag), or until the clock says so."""
+
+        def left() -> int:
+            return sum(sending.message.nbytes for sending in self._pending if sending.to == to)
+
         with self._changed:
-            while sum(message.nbytes for _, message in self._pending) > most_bytes and time.monotonic() < until:
+            while left() > most_bytes and time.monotonic() < until:
                 self._changed.wait(0.2)
 
     def close(self) -> None:
@@ -213,7 +227,8 @@ class MpiLink(FabricLink):
 
     def _into(self, message: Any, buffer: Any, until: float) -> None:
         request = self._fabric.call(lambda: message.Irecv([buffer, self._mpi.BYTE]))
-        self._poll(request.Test, until)
+        # On its way already: the more often MPI is called, the faster it comes.
+        self._poll(request.Test, until, naps=False)
 
     def _first(self, nbytes: int, until: float) -> memoryview:
         message, count = self._next(until)
@@ -233,7 +248,7 @@ class MpiLink(FabricLink):
         if not direct:
             part.copy_(target)
 
-    def _poll(self, look: Callable[[], T], until: float) -> T:
+    def _poll(self, look: Callable[[], T], until: float, naps: bool = True) -> T:
         """Ask MPI until it has something; ever more rarely, since others need the cores to get it here."""
         looks, nap_s = 0, _SHORTEST_NAP_S
         while True:
@@ -242,17 +257,17 @@ class MpiLink(FabricLink):
             if self._broken is not None:
                 raise self._cause_or(self._broken)
             looks += 1
-            if looks < _QUICK_LOOKS:
+            if looks >= _QUICK_LOOKS and time.monotonic() > until:
+                raise TimeoutError("nothing came")
+            if looks < _QUICK_LOOKS or not naps:
                 time.sleep(0)
                 continue
-            if time.monotonic() > until:
-                raise TimeoutError("nothing came")
             time.sleep(nap_s)
             nap_s = min(2 * nap_s, _LONGEST_NAP_S)
 
     def drain(self, most_bytes: int) -> None:
-        """Wait until no more than so many bytes are still to be sent, over all links of this process."""
-        self._fabric.drain(most_bytes)
+        """Wait until no more than so many bytes are still to be sent."""
+        self._fabric.drain((self._rank, self._tag), most_bytes)
 
     def close(self) -> None:
         """Wait until everything has been sent (within the deadline)."""
@@ -260,4 +275,4 @@ class MpiLink(FabricLink):
             return
         self._closed = True
         if self._broken is None:
-            self._fabric.drain(0, time.monotonic() + self.deadline_s)
+            self._fabric.drain((self._rank, self._tag), 0, time.monotonic() + self.deadline_s)
