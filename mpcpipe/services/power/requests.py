@@ -73,8 +73,9 @@ def arrivals(rates: Rates, seed: int = 0, spacing: Spacing = "poisson") -> Times
     number of requests at equal distances, which is how GREENDLS's authors send theirs; the seed does nothing then.
     """
     if spacing == "even":
-        return np.concatenate([second + np.arange(round(rate)) / max(1, round(rate))
-                               for second, rate in enumerate(rates.per_s)]).astype(np.float64)
+        return np.concatenate(
+            [second + np.arange(round(rate)) / max(1, round(rate)) for second, rate in enumerate(rates.per_s)]
+        ).astype(np.float64)
     draw = np.random.default_rng(seed)
     counts = draw.poisson(np.asarray(rates.per_s))
     times = np.repeat(np.arange(len(counts)), counts) + draw.random(int(counts.sum()))
@@ -82,7 +83,7 @@ def arrivals(rates: Rates, seed: int = 0, spacing: Spacing = "poisson") -> Times
 
 
 def varied(seed: int, seconds: int, low_per_s: float, high_per_s: float, hold_s: int = 5) -> Rates:
-    """Rates to train on: held for hold_s seconds each, drawn evenly between low and high, +-5 % from second to second."""
+    """Rates to train on: held for hold_s seconds each, drawn evenly between low and high, +-5 % each second."""
     draw = np.random.default_rng(seed)
     levels = draw.uniform(low_per_s, high_per_s, size=-(-seconds // hold_s))
     rates = np.repeat(levels, hold_s)[:seconds] * draw.uniform(0.95, 1.05, size=seconds)

@@ -1,8 +1,8 @@
 """A simulated GPU that serves requests from a queue in batches. Nothing is real here but the numbers it is made of.
 
-    arrivals ──> queue ──> the batch fills ──> the batch runs ──> results
-                            idle power of the   power of the
-                            clocks meanwhile    batch's clocks
+arrivals ──> queue ──> the batch fills ──> the batch runs ──> results
+                        idle power of the   power of the
+                        clocks meanwhile    batch's clocks
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mpcpipe.errors import PowerError
-from mpcpipe.services.power.plant import Plant
 from mpcpipe.services.power.policies.batching import Fill
 from mpcpipe.services.power.requests import Times
+from mpcpipe.services.power.serving_plant import ServingPlant
 from mpcpipe.services.power.setting import Observation, Setting
 
 
@@ -51,7 +51,7 @@ class Server:
     rate_window_s = 2.0
 
     def __init__(
-        self, arrivals: Times, plant: Plant, *, more_than: bool = False, first_rate_per_s: float | None = None
+        self, arrivals: Times, plant: ServingPlant, *, more_than: bool = False, first_rate_per_s: float | None = None
     ) -> None:
         if len(arrivals) == 0:
             raise PowerError("no request arrives in the trace; give one with rates above 0")
@@ -89,23 +89,22 @@ class Server:
     def wait_for_work(self) -> None:
         """Let time pass until a request waits."""
         if not self.done:
-            self._pass_until(float(self.arrivals[self.head]))
+            self.plant.idle_until(float(self.arrivals[self.head]))
 
     def observation(self) -> Observation:
         """What a policy may know now. Power is the mean of the last batch, as its authors take it."""
         last = self.batches[-1] if self.batches else None
         waiting = self.waiting()
-        reading = self.plant.read()
         return Observation(
             time_s=self.now_s,
             setting=self.plant.setting,
             window_s=last.exec_s if last else None,
-            power_w=reading.power_w,
+            power_w=last.busy_j / last.exec_s if last else None,
             power_mean_w=last.busy_j / last.exec_s if last else None,
             energy_j=last.busy_j if last else None,
-            sm_clock_mhz=reading.sm_clock_mhz,
-            memory_clock_mhz=reading.memory_clock_mhz,
-            temperature_c=reading.temperature_c,
+            sm_clock_mhz=self.plant.clocks[1],
+            memory_clock_mhz=self.plant.clocks[0],
+            temperature_c=self.plant.temperature_c,
             throughput_per_s=last.count / (last.finish_s - last.decided_s) if last else None,
             exec_s=last.exec_s if last else None,
             latency_s=last.oldest_latency_s if last else None,
@@ -121,9 +120,9 @@ class Server:
         ready = self._ready(max(1, setting.batch), fill)
         if fill.meanwhile:
             self.plant.apply(self._resolved(fill.meanwhile), who)
-            self._pass_until(ready if fill.wake_s is None else min(ready, fill.wake_s))
+            self.plant.idle_until(ready if fill.wake_s is None else min(ready, fill.wake_s))
         self.plant.apply(self._resolved(setting), who)
-        self._pass_until(ready)
+        self.plant.idle_until(ready)
         start, start_j = self.now_s, self.plant.energy_j
         count = min(max(1, setting.batch), self.waiting())
         self.plant.run_batch(count)
@@ -164,9 +163,3 @@ class Server:
         if fill.until_s is not None:
             ready = min(ready, max(fill.until_s, float(self.arrivals[self.head])))
         return max(ready, self.now_s)
-
-    def _pass_until(self, then_s: float) -> None:
-        if then_s > self.now_s:
-            self.plant.idle(then_s - self.now_s)
-            # The sum of many small steps may end a rounding error before the arrival that it waited for.
-            self.plant.time_s = max(self.plant.time_s, then_s)

@@ -1,4 +1,4 @@
-"""Policies that serve the same requests on the same simulated GPU: energy, violations, and who saves how much over whom."""
+"""Policies that serve the same requests on the same simulated GPU: energy, violations, who saves how much over whom."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpcpipe.services.power.plant import Plant
 from mpcpipe.services.power.policies.base import Policy
 from mpcpipe.services.power.policies.batching import BatchPolicy, floor_w
 from mpcpipe.services.power.requests import Times
 from mpcpipe.services.power.server import Server
+from mpcpipe.services.power.serving_plant import ServingPlant
 from mpcpipe.services.power.setting import Limits
 
 _T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
@@ -21,8 +21,8 @@ _T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 
 @dataclass(frozen=True)
 class Outcome:
-    """One policy, one seed. gross_j: all energy. net_j: beyond a GPU at rest for the same time. busy_share: of the time.
-    violation_share: of the requests. changes: of clocks. mean_batch: requests a batch."""
+    """One policy, one seed. gross_j: all energy. net_j: beyond a GPU at rest for the same time. busy_share: of the
+    time. violation_share: of the requests. changes: of clocks. mean_batch: requests a batch."""
 
     policy: str
     seed: int
@@ -43,8 +43,15 @@ class Outcome:
         return self.gross_j / self.duration_s
 
 
-def serve_all(policy: Policy, plant: Plant, arrivals: Times, limits: Limits, seed: int,
-              first_rate_per_s: float | None = None, more_than: bool = False) -> tuple[Outcome, Server]:
+def serve_all(
+    policy: Policy,
+    plant: ServingPlant,
+    arrivals: Times,
+    limits: Limits,
+    seed: int,
+    first_rate_per_s: float | None = None,
+    more_than: bool = False,
+) -> tuple[Outcome, Server]:
     """Serve every request of the trace with one policy."""
     server = Server(arrivals, plant, more_than=more_than, first_rate_per_s=first_rate_per_s)
     server.wait_for_work()
@@ -102,7 +109,8 @@ def savings(outcomes: Mapping[str, Sequence[Outcome]], policy: str, over: str) -
     )
 
 
-def over_seeds(one: Callable[[str, int], Outcome], policies: Sequence[str], seeds: Sequence[int]
-               ) -> dict[str, list[Outcome]]:
+def over_seeds(
+    one: Callable[[str, int], Outcome], policies: Sequence[str], seeds: Sequence[int]
+) -> dict[str, list[Outcome]]:
     """Each policy on each seed; the same seed means the same requests and the same GPU."""
     return {policy: [one(policy, seed) for seed in seeds] for policy in policies}

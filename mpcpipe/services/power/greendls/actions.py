@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpcpipe.services.power.policies.base import Scene
+from mpcpipe.services.power.policies.tables import ladder
 from mpcpipe.services.power.setting import Setting
 
 BATCHES = (1, 2, *range(4, 65, 4))
@@ -46,13 +47,10 @@ class Actions:
 
     @classmethod
     def of(cls, scene: Scene) -> Actions:
-        """For a place: its memory clocks, at most 27 of its SM clocks above 500 MHz, and the batches up to its largest."""
-        clocks = [clock for clock in scene.sm_clocks_mhz if clock >= LEAST_MHZ] or list(scene.sm_clocks_mhz)
-        if len(clocks) > MOST_CLOCKS:
-            spread = np.linspace(0, len(clocks) - 1, MOST_CLOCKS).round().astype(int)
-            clocks = [clocks[i] for i in spread]
+        """For a place: its memory clocks, at most 27 of its SM clocks from 500 MHz, the batches up to its largest."""
+        clocks = tuple(clock for clock in scene.sm_clocks_mhz if clock >= LEAST_MHZ) or scene.sm_clocks_mhz
         batches = tuple(batch for batch in BATCHES if batch <= scene.batches[-1])
-        return cls(scene.memory_clocks_mhz, tuple(clocks), batches)
+        return cls(scene.memory_clocks_mhz, ladder(clocks, MOST_CLOCKS), batches)
 
     def explorable(self, rate_per_s: float, slo_s: float, slow_memory: bool) -> NDArray[np.bool_]:
         """Which actions a random choice may be: (actions,).

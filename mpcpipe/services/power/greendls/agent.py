@@ -65,8 +65,12 @@ class Memory:
         """What is remembered, for a checkpoint."""
         n = len(self)
         return {
-            "states": self.states[:n], "actions": self.actions[:n], "rewards": self.rewards[:n],
-            "following": self.following[:n], "ends": self.ends[:n], "count": torch.tensor([self.count]),
+            "states": self.states[:n],
+            "actions": self.actions[:n],
+            "rewards": self.rewards[:n],
+            "following": self.following[:n],
+            "ends": self.ends[:n],
+            "count": torch.tensor([self.count]),
         }
 
     def restore(self, kept: dict[str, Tensor]) -> None:

@@ -15,7 +15,7 @@ def dueling(value: Tensor, advantage: Tensor) -> Tensor:
 
 
 class DuelingNetwork(nn.Module):
-    """States (rows, state) -> hidden, ReLU -> hidden, tanh -> V (rows, 1) and A (rows, actions) -> Q (rows, actions)."""
+    """States (rows, state) -> hidden, ReLU -> hidden, tanh -> V (rows, 1), A (rows, actions) -> Q (rows, actions)."""
 
     def __init__(self, state: int, actions: int, hidden: int, draw: torch.Generator) -> None:
         super().__init__()

@@ -47,8 +47,8 @@ def reward(delay_s: float, spent_j: float, reference_j: float, slo_s: float) -> 
 def guarded(batch: int, queue: int, age_s: float, rate_per_s: float, slo_s: float) -> int:
     """The batch that may be waited for, at least 1.
 
-    w = 1.2 (age of the oldest request + (b - queue) / rate). From the objective on: what is there. From 0.92 of it: 85 %
-    of b. Source: GREENDLS's published agent; it can give 0 there, which is no batch.
+    w = 1.2 (age of the oldest request + (b - queue) / rate). From the objective on: what is there. From 0.92 of it:
+    85 % of b. Source: GREENDLS's published agent; it can give 0 there, which is no batch.
     """
     wait_s = WAIT_FACTOR * (age_s + (batch - queue) / rate_per_s)
     if wait_s >= slo_s:

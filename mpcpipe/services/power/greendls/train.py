@@ -1,7 +1,7 @@
 """Training the agent against the simulated server: seeded, in rounds, and able to go on after an interruption.
 
-    for each round: a server with requests of its own
-        state -> action -> the guard -> a batch fills and runs -> reward, next state -> memory -> one step of learning
+for each round: a server with requests of its own
+    state -> action -> the guard -> a batch fills and runs -> reward, next state -> memory -> one step of learning
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from mpcpipe.services.power.greendls.actions import Actions
 from mpcpipe.services.power.greendls.agent import Agent, Learning
 from mpcpipe.services.power.greendls.reward import MARGIN, guarded, published_reward, reward, state
 from mpcpipe.services.power.greendls.weights import load_checkpoint, save_checkpoint
-from mpcpipe.services.power.plant import Plant
 from mpcpipe.services.power.policies.base import Scene
 from mpcpipe.services.power.policies.batching import floor_w
 from mpcpipe.services.power.policies.tables import Table
 from mpcpipe.services.power.requests import Rates, arrivals, varied
 from mpcpipe.services.power.server import Server
+from mpcpipe.services.power.serving_plant import ServingPlant
 from mpcpipe.services.power.setting import Setting
 
 ROUND = 500
@@ -37,7 +37,7 @@ class Course:
     of rates is drawn from. slo_s: the latency objective."""
 
     scene: Scene
-    plant: Callable[[int], Plant]
+    plant: Callable[[int], ServingPlant]
     rates: Rates
     slo_s: float
 

@@ -20,7 +20,7 @@ FORMAT = "mpcpipe-greendls-1"
 
 
 def save_policy(path: Path, agent: Agent, actions: Actions, made: dict[str, Any]) -> None:
-    """The online network in half precision, its actions, and how it was made: enough to choose, not to go on training."""
+    """The online network in half precision, its actions, and how it was made: enough to choose, not to train on."""
     weights = {name: value.half().contiguous() for name, value in agent.online.state_dict().items()}
     header = {
         "format": FORMAT,
@@ -69,7 +69,10 @@ def load_checkpoint(path: Path, agent: Agent, actions: Actions, seed: int) -> No
     wanted = {"actions": actions.text(), "learning": json.dumps(asdict(agent.learning)), "seed": str(seed)}
     for name, value in wanted.items():
         if header.get(name) != value:
-            raise PowerError(f"{path}: is the checkpoint of another training: {name} is {header.get(name)}, not {value}")
+            raise PowerError(
+                f"{path}: is the checkpoint of another training: its {name} is {header.get(name)}, not {value}; "
+                "give another file, or remove this one to start anew"
+            )
 
     def part(prefix: str) -> dict[str, torch.Tensor]:
         return {name.removeprefix(prefix): value for name, value in kept.items() if name.startswith(prefix)}

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from mpcpipe.services.power.policies.base import Scene
 from mpcpipe.services.power.policies.batching import BatchPolicy
 from mpcpipe.services.power.policies.clipper import objective_s
-from mpcpipe.services.power.policies.tables import Table
+from mpcpipe.services.power.policies.tables import Table, ladder
 from mpcpipe.services.power.setting import Limits, Observation, Setting
 
 STRIDE = 4
@@ -18,6 +18,8 @@ STRIDE = 4
 MARGIN = 1.2
 """Waiting times count this much."""
 LARGEST = 256
+CLOCKS = 14
+"""Tried, evenly spaced."""
 
 
 def straight_line(batches: tuple[int, ...], exec_s: NDArray[np.float64]) -> tuple[float, float]:
@@ -49,7 +51,7 @@ class Eais(BatchPolicy):
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         memory = scene.start.memory_clock_mhz or scene.memory_clocks_mhz[-1]
-        self.clocks = scene.sm_clocks_mhz[::2] if len(scene.sm_clocks_mhz) > 20 else scene.sm_clocks_mhz
+        self.clocks = ladder(scene.sm_clocks_mhz, CLOCKS)
         table = Table.of(scene.known(), (memory,), self.clocks, scene.batches)
         self.lines = [straight_line(scene.batches, table.exec_s[0, row]) for row in range(len(self.clocks))]
         every = np.arange(1, LARGEST + 1)
@@ -60,8 +62,13 @@ class Eais(BatchPolicy):
         objective = objective_s(limits, self.name)
         best, least = Setting(self.clocks[-1], self.scene.start.memory_clock_mhz, 1), np.inf
         for row, clock in enumerate(self.clocks):
-            found = largest_batch(self.lines[row], observation.rate_per_s or 1.0, observation.queue or 0,
-                                  observation.oldest_wait_s or 0.0, objective)
+            found = largest_batch(
+                self.lines[row],
+                observation.rate_per_s or 1.0,
+                observation.queue or 0,
+                observation.oldest_wait_s or 0.0,
+                objective,
+            )
             batch = min(max(found, 1), self.scene.batches[-1], LARGEST)
             energy = float(self.energy_j[row, batch - 1])
             if energy < least:

@@ -1,4 +1,4 @@
-"""GREENDLS: a trained dueling Q-network chooses memory clock, SM clock and batch; a guard keeps it from waiting too long."""
+"""GREENDLS: a trained dueling Q-network chooses memory clock, SM clock and batch; a guard bounds the waiting."""
 
 from __future__ import annotations
 

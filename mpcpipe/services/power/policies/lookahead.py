@@ -10,10 +10,12 @@ from mpcpipe.services.power.model import idle_w
 from mpcpipe.services.power.policies.base import Scene
 from mpcpipe.services.power.policies.batching import BatchPolicy, Fill
 from mpcpipe.services.power.policies.clipper import objective_s
-from mpcpipe.services.power.policies.tables import Table
+from mpcpipe.services.power.policies.tables import Table, ladder
 from mpcpipe.services.power.setting import Limits, Observation, Setting
 
 BATCHES = (1, 2, 3, *range(4, 64, 4), *range(64, 128, 8), *range(128, 257, 32))
+CLOCKS = 48
+"""Tried, evenly spaced."""
 MARGIN = 0.95
 """Of the objective, what the oldest request may take."""
 KEEP = 0.02
@@ -36,10 +38,13 @@ class Lookahead(BatchPolicy):
         super().__init__(scene)
         self.margin = margin
         batches = tuple(batch for batch in BATCHES if batch <= scene.batches[-1])
-        self.table = Table.of(scene.known(), scene.memory_clocks_mhz, scene.sm_clocks_mhz, batches)
+        self.table = Table.of(scene.known(), scene.memory_clocks_mhz, ladder(scene.sm_clocks_mhz, CLOCKS), batches)
         self.batches = np.array(batches)
         self.waiting_w = np.array(
-            [[float(idle_w(scene.card, memory, sm)) for sm in scene.sm_clocks_mhz] for memory in scene.memory_clocks_mhz]
+            [
+                [float(idle_w(scene.card, memory, sm)) for sm in self.table.sm_clocks_mhz]
+                for memory in scene.memory_clocks_mhz
+            ]
         )[:, :, None]
 
     def decide(self, observation: Observation, limits: Limits) -> Setting:

@@ -9,8 +9,11 @@ import numpy as np
 from mpcpipe.services.power.policies.base import Scene
 from mpcpipe.services.power.policies.batching import BatchPolicy
 from mpcpipe.services.power.policies.clipper import objective_s
-from mpcpipe.services.power.policies.tables import Table
+from mpcpipe.services.power.policies.tables import Table, ladder
 from mpcpipe.services.power.setting import Limits, Observation, Setting
+
+CLOCKS = 27
+"""Tried, evenly spaced."""
 
 
 class SloClock(BatchPolicy):
@@ -29,8 +32,8 @@ class SloClock(BatchPolicy):
         self.hold = hold
         self.held = 0
         self.memory = scene.start.memory_clock_mhz
-        self.table = Table.of(scene.known(), (self.memory or scene.memory_clocks_mhz[-1],), scene.sm_clocks_mhz,
-                              scene.batches)
+        self.clocks = ladder(scene.sm_clocks_mhz, CLOCKS)
+        self.table = Table.of(scene.known(), (self.memory or scene.memory_clocks_mhz[-1],), self.clocks, scene.batches)
 
     def decide(self, observation: Observation, limits: Limits) -> Setting:
         """The lowest clock in time."""
@@ -41,8 +44,7 @@ class SloClock(BatchPolicy):
             self.batch = fitting[-1] if fitting else self.scene.batches[0]
         late = observation.latency_s is not None and observation.latency_s > objective
         self.held = self.hold if late else max(0, self.held - 1)
-        clocks = self.scene.sm_clocks_mhz
         wait_s = (observation.oldest_wait_s or 0.0) + max(0, self.batch - (observation.queue or 0)) / rate
         times = [float(np.interp(self.batch, self.scene.batches, row)) for row in self.table.exec_s[0]]
-        enough = [clock for clock, exec_s in zip(clocks, times, strict=True) if wait_s + exec_s <= objective]
-        return Setting(clocks[-1] if self.held or not enough else enough[0], self.memory, self.batch)
+        enough = [clock for clock, exec_s in zip(self.clocks, times, strict=True) if wait_s + exec_s <= objective]
+        return Setting(self.clocks[-1] if self.held or not enough else enough[0], self.memory, self.batch)

@@ -1,4 +1,4 @@
-"""What a predictor says of all clocks and batches at once, in arrays: policies that search ask it once, not each time."""
+"""What a predictor says of all clocks and batches, in arrays: policies that search ask it once, not each time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """exec_s, power_w, energy_j: (memory clocks, SM clocks, batches); energy is that of one request, with idle power."""
+    """exec_s, power_w, energy_j: (memory clocks, SM clocks, batches); energy is a request's, with idle power."""
 
     memory_clocks_mhz: tuple[int, ...]
     sm_clocks_mhz: tuple[int, ...]
@@ -51,3 +51,10 @@ class Table:
             np.array([predictor.exec_s(setting) for setting in settings]).reshape(shape),
             np.array([predictor.power_w(setting) for setting in settings]).reshape(shape),
         )
+
+
+def ladder(clocks: tuple[int, ...], most: int) -> tuple[int, ...]:
+    """At most that many of the clocks, evenly spaced, both ends among them."""
+    if len(clocks) <= most:
+        return clocks
+    return tuple(clocks[i] for i in np.linspace(0, len(clocks) - 1, most).round().astype(int))
