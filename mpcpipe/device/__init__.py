@@ -1,0 +1,1 @@
+"""Kernels for GPUs and DCUs: compilers, the build cache, tiles, and the library's operations on tensors."""
