@@ -24,7 +24,7 @@ from mpcpipe.runtime.launch import PartyOptions
 DEADLINE_S = 60.0
 
 _STARTS = multiprocessing.get_context("forkserver")
-_STARTS.set_forkserver_preload(["mpcpipe.runtime.party", "tests.fleet"])
+_STARTS.set_forkserver_preload(["mpcpipe.runtime.party", "tests.fleet", "tests.warm"])
 
 
 def _party(packed: str, listener: socket.socket, events: Connection, log: str) -> None:

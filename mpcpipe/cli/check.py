@@ -69,6 +69,7 @@ def _result(job: Job, model_digest: bool) -> dict[str, Any]:
         "test_rows": found.test_rows,
         "openings": [{"why": o.why, "to": o.to, "shape": list(o.shape)} for o in found.openings],
         "openings_in_words": in_words(found.openings, job.parties.names, found.test_rows),
+        "checkpoints_in_words": list(found.kept),
     }
     if dealer is not None:
         from mpcpipe.runtime.planning import dealt_in_a_step
@@ -114,6 +115,8 @@ def _show(job: Job, result: dict[str, Any], own: str | None) -> None:
     if "dealer" in result:
         _show_dealer(result)
     console.bullets("What becomes known", [*result["openings_in_words"], "nothing else is opened"])
+    if result["checkpoints_in_words"]:
+        console.bullets("What goes to disk, to go on from", result["checkpoints_in_words"])
     console.note(
         "Public from the start: the job but for files and places, numbers of rows and their order, the initial weights."
     )

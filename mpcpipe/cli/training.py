@@ -20,10 +20,17 @@ def banner(job: Job, link: str, folder: Path) -> None:
             ("numbers", f"ring 2^{p.ring_bits}, {p.fraction_bits} fraction bits, values below {p.limit:g}"),
             ("links", link),
             ("openings", _openings(job)),
+            *([("checkpoints", _checkpoints(job))] if job.checkpoint.every else []),
             ("run folder", str(folder)),
         ],
         stderr=True,
     )
+
+
+def _checkpoints(job: Job) -> str:
+    how = "in plain (mode 600)" if job.checkpoint.key_file is None else "encrypted"
+    steps = "step" if job.checkpoint.every == 1 else f"{job.checkpoint.every} steps"
+    return f"every {steps}, each party its own shares, {how}"
 
 
 def _openings(job: Job) -> str:
@@ -41,12 +48,16 @@ class Drawn:
         self.shown: console.Training | None = None
 
     def __call__(self, event: Event) -> None:
+        if event["event"] == "note":
+            console.note(f"{self.job.parties.names[event['party']]}: {event['text']}")
         if event["party"] != self.party:
             return
         if event["event"] == "ready":
             if event["slow"]:
                 console.note(f"slower than it could be: {event['slow']}. `mpcpipe doctor` says what to do")
             self.shown = console.Training(event["steps"]).__enter__()
+        elif event["event"] == "resumed":
+            console.note(f"goes on after step {event['step']}")
         elif self.shown is None:
             return
         elif event["event"] == "step":
@@ -77,6 +88,9 @@ def table(job: Job, result: dict[str, Any], folder: Path) -> None:
         ("peak memory", ", ".join(f"{b / 1e6:.0f} MB" for b in result["peak_rss_bytes"])),
         ("opened", _opened(job, result["reveals"])),
     ]
+    if taken := (result.get("checkpoints") or {}).get("seconds"):
+        size = result["checkpoints"]["bytes"][-1]
+        rows.append(("checkpoints", f"{len(taken)}, {sum(taken):.2f} s in all, {size / 1e6:.2f} MB a party"))
     model = folder / "model.safetensors"
     if model.exists():
         rows.append(("model", f"{model}  (for {job.model.reveal_to} only)"))

@@ -140,6 +140,8 @@ class Checkpoints:
         step = shard.record.step
         run(refreshed(self.p, step, self.chain, stages), self.mesh)
         run(self.p.at(f"resume {step}/check").check(), self.mesh)
+        for said in damage:
+            self.emit({"event": "note", "party": self.p.party, "text": f"{said}: passed over"})
         self.emit({"event": "resumed", "party": self.p.party, "step": step, "unusable": damage})
         return shard.record
 

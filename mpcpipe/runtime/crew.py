@@ -36,7 +36,7 @@ class Crew:
         return None
 
     def spread(self) -> None:
-        """What is here has changed: before the next run, everybody is to have it. Where workers are threads, they do."""
+        """What is here has changed, and all are to have it before the next run: threads do."""
         return None
 
     def end(self) -> None:

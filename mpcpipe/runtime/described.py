@@ -16,6 +16,7 @@ from mpcpipe.job.schema import Job, Source
 from mpcpipe.nn.chain import Chain
 from mpcpipe.nn.layers import Layer, walk
 from mpcpipe.protocol.base import Opening
+from mpcpipe.protocol.registry import known_protocol
 from mpcpipe.ring.bilinear import Shape
 from mpcpipe.runtime.openings import MODEL_DIGEST, RIGHT_ANSWERS, expected_openings
 
@@ -54,6 +55,7 @@ class Described:
     train_rows: int
     test_rows: int
     openings: tuple[Opening, ...]
+    kept: tuple[str, ...] = ()
 
 
 def describe(job: Job, model_digest: bool = False) -> Described:
@@ -68,7 +70,33 @@ def describe(job: Job, model_digest: bool = False) -> Described:
         train_rows=batches.train_rows,
         test_rows=batches.test_rows,
         openings=tuple(expected_openings(job, chain, batches.steps_per_epoch, model_digest)),
+        kept=tuple(kept_in_words(job, chain, batches.steps)),
     )
+
+
+def kept_in_words(job: Job, chain: Chain, steps: int) -> list[str]:
+    """What checkpoints put on disk, where, and how protected: a sentence each; none without checkpoints."""
+    c = job.checkpoint
+    if not c.every:
+        return []
+    kind = known_protocol(job.protocol.name)
+    weights = sum(value.numel() for (_, key), value in chain.initial().items() if not key.startswith("running_"))
+    moments = 2 if job.train.optimizer == "adam" else int(job.train.momentum > 0)
+    values = sum(value.numel() for value in chain.initial().values()) + weights * moments
+    nbytes = values * kind.components * job.protocol.ring_bits // 8
+    place = f"checkpoints/NAME in {'the run folder' if c.dir is None else f'a folder of the run in {c.dir}'}"
+    who = "each party" if kind.dealer is None else f"each party but {job.parties.names[kind.dealer]}, which has none,"
+    said = [
+        f"every {c.every} steps ({steps // c.every} times), {who} writes its own shares of {values:,} values "
+        f"(model and optimizer), {nbytes / 1e6:.2f} MB, to {place}; the last {c.keep} stay"
+    ]
+    if c.key_file is None:
+        said.append("in plain, for its user only (mode 600): the files of several parties together are the model")
+    else:
+        said.append(
+            f"encrypted (AES-256-GCM) with the key in {c.key_file}; step, party and the job's digest stay readable"
+        )
+    return said
 
 
 def layer_rows(chain: Chain) -> tuple[LayerRow, ...]:

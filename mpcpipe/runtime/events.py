@@ -4,6 +4,9 @@ it.
 {"event": "ready",     "party": 1, "steps": 62, "slow": null}      slow: why the native library is not used
 {"event": "step",      "party": 1, "step": 3, "epoch": 1, "seconds": 0.41, "loss": null}
 {"event": "evaluated", "party": 1, "step": 62, "right": 431, "of": 447}
+{"event": "note",      "party": 1, "text": "..."}                  a sentence of a service, such as that of power
+{"event": "checkpoint", "party": 1, "step": 20, "phase": "complete"}   begun, written, complete, pruned, refreshed
+{"event": "resumed",   "party": 1, "step": 20, "unusable": []}     unusable: what is wrong with newer ones of its own
 {"event": "done",      "party": 1, "report": {...}}
 {"event": "failed",    "party": 1, "kind": "PeerLost", "message": "...", "exit_code": 12}
 """
