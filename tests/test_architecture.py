@@ -21,8 +21,8 @@ MAY_IMPORT = {
     "data": {"errors", "job", "ring"},
     "plan": {"errors", "ring", "random", "link", "protocol", "nn", "job"},
     "report": {"errors", "protocol", "job", "plan"},
-    "runtime": {"errors", "ring", "random", "link", "protocol", "nn", "job", "checkpoint", "data", "plan"},
-    "services": {"errors", "job", "report"},
+    "runtime": {"errors", "ring", "random", "link", "protocol", "nn", "job", "checkpoint", "data", "plan", "services"},
+    "services": {"errors", "job", "plan", "report"},
     "api": {"errors", "job", "plan", "runtime"},
     "cli": {"errors", "ring", "link", "protocol", "nn", "job", "data", "plan", "report", "runtime", "services"},
 }

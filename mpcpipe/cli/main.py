@@ -19,6 +19,7 @@ VERBS = {
     "report": "what happened in a run: a page, a trace, a timeline",
     "doctor": "is this machine fit for it?",
     "kernels": "the native library: what is there, and is it right?",
+    "power": "GPUs: their clocks and joules, and policies that choose them",
     "keys": "a certificate for links with TLS, and its fingerprint",
 }
 

@@ -271,6 +271,40 @@ class Pipeline:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Power:
+    """[services.power]: the clocks of this party's GPU. Changes how fast and at how many joules, and nothing else."""
+
+    policy: str = key(
+        'who chooses: "off", "perseus" (the slowest clocks that leave a step its time), or another of docs/power.md',
+        "off",
+        public=False,
+    )
+    device: str = key(
+        'which GPU: "nvidia", "nvidia:GPU-5f3a...", "amd", "hygon:0", "zeusd:0", or "simulated:a100-40gb"',
+        "",
+        public=False,
+    )
+    cap_w: float = key("the most power it may draw; 0: no cap", 0.0, low=0, public=False)
+    deadline_s: float = key(
+        "what a step may take, if it is longer than the fastest; 0: as fast as ever", 0.0, low=0, public=False
+    )
+    exchange_every: int = key(
+        "after so many steps all parties tell each other one number, the shortest step that they can do; 0: never",
+        0,
+        low=0,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Services:
+    """[services]: what runs beside the workers."""
+
+    power: Power = key("the clocks of this party's GPU", Power())
+    use: tuple[str, ...] = key("further services: names of entry points mpcpipe.services", (), public=False)
+    options: Mapping[str, Any] = key("a table of options for each of them", {}, public=False)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Job:
     """A whole job file: a field a table."""
 
@@ -286,6 +320,7 @@ class Job:
     run: Run = key("this party's own affairs", Run())
     pipeline: Pipeline = key("who does what when", Pipeline())
     checkpoint: Checkpoint = key("what is kept to go on from", Checkpoint())
+    services: Services = key("what runs beside the workers", Services())
 
     @property
     def name(self) -> str:

@@ -42,6 +42,8 @@ from mpcpipe.runtime.memory import keep_freed_memory
 from mpcpipe.runtime.pipeline import Arrangement, arrange
 from mpcpipe.runtime.ranks import worker_name
 from mpcpipe.runtime.trainer import Trainer
+from mpcpipe.services.base import Services
+from mpcpipe.services.registry import services_of
 
 DEALER_AHEAD_BYTES = 32 << 20
 """What a worker of a dealer, which waits for nobody, may have ready before the others have taken it."""
@@ -88,6 +90,29 @@ def _run(
     arrangement: Arrangement,
     fellows: Fellows | None,
 ) -> dict[str, Any]:
+    def tell(text: str) -> None:
+        emit({"event": "note", "party": options.party, "text": text})
+
+    # Before the parties meet: what a party's own services lack is its own affair, and told at once.
+    services = services_of(job, tell) if not options.worker else None
+    try:
+        return _run_with(job, options, emit, around, module, chain, arrangement, fellows, services)
+    finally:
+        if services is not None:
+            services.close()
+
+
+def _run_with(
+    job: Job,
+    options: PartyOptions,
+    emit: Emit,
+    around: Around,
+    module: torch.nn.Module,
+    chain: Chain,
+    arrangement: Arrangement,
+    fellows: Fellows | None,
+    services: Services | None,
+) -> dict[str, Any]:
     identity, pins = identity_of(job, options.party)
     deals = options.party == protocol_named(job.protocol.name).dealer
     workers, names, worker = arrangement.schedule.workers, job.parties.names, options.worker
@@ -126,7 +151,7 @@ def _run(
             for other in fellows.others if not worker else []:
                 fellows.tell(other, keys)
         trainer = _trainer(job, options, network, keys, module, chain, arrangement, emit)
-        trainer.fellows = fellows
+        trainer.fellows, trainer.services = fellows, services
         if worker:
             assert fellows is not None
             trainer.follow(fellows)

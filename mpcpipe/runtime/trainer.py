@@ -24,6 +24,7 @@ from mpcpipe.protocol.rounds import gather, run
 from mpcpipe.ring import native
 from mpcpipe.ring.fixed import FixedPoint
 from mpcpipe.runtime import record
+from mpcpipe.runtime.beside import Beside
 from mpcpipe.runtime.checkpoints import Checkpoints
 from mpcpipe.runtime.clear import own_test_rows, right_answers
 from mpcpipe.runtime.crew import Crew
@@ -41,6 +42,7 @@ from mpcpipe.runtime.record import Measured, Span, StepLog
 from mpcpipe.runtime.shared import shared_of
 from mpcpipe.runtime.stage import infer
 from mpcpipe.runtime.worker import Task
+from mpcpipe.services.base import Services
 
 
 @dataclass
@@ -64,6 +66,7 @@ class Trainer:
     cores: int = 1
     checkpoints: Checkpoints | None = None
     fellows: Fellows | None = None
+    services: Services | None = None
     origin_s: float = 0.0
     origin_unix_s: float = 0.0
 
@@ -86,6 +89,8 @@ class Trainer:
         epochs, steps = job.train.epochs, self.batches.steps
         rate = schedule_of(job.train, self.batches.steps_per_epoch)
         self.emit({"event": "ready", "party": p.party, "steps": steps, "slow": native.status()["reason"]})
+        beside = Beside(self.services, job, p, self.arrangement.schedule, self.run_folder)
+        beside.begin(steps, self.origin_s)
         for epoch in range(step // self.batches.steps_per_epoch + 1, epochs + 1):
             first = (epoch - 1) * self.batches.steps_per_epoch
             indices = list(self.batches.index(epoch - 1))[: steps - first]
@@ -99,6 +104,8 @@ class Trainer:
                     log.add(seconds / len(part), measured.per_step(len(part)))
                 step += len(part)
                 losses |= losses_by_step
+                beside.step(step, len(part), began, seconds, measured, spans)
+                run(beside.exchange(step, len(part), steps), self.mesh)
                 self._write_down(spans, step)
                 self._tell(step, epoch, log, losses_by_step)
                 if part[-1] is tasks[-1] and evaluated_after(job, epochs if step >= steps else epoch, epochs):
@@ -110,6 +117,7 @@ class Trainer:
                     crew.spread()
             if step >= steps:
                 break
+        served = beside.end()
         crew.collect()
         crew.end()
         digest = self._model_digest() if self.model_digest else None
@@ -118,7 +126,7 @@ class Trainer:
             right_of = self._evaluate_revealed(values, step)
         own = log.mean(peak_rss_bytes() + crew.elsewhere_rss_bytes)
         measured_by_party = run(record.exchange(p.at("figures"), own), self.mesh)
-        return self._report(log, losses, right_of, measured_by_party, digest)
+        return self._report(log, losses, right_of, measured_by_party, digest) | served
 
     def _begin(self, crew: Crew | LeadCrew, losses: dict[int, float]) -> tuple[int, tuple[int, int] | None]:
         """Ready the weights: those of the start, or of the checkpoint to go on from. How many steps are done, and what

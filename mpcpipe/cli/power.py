@@ -1,0 +1,16 @@
+"""`mpcpipe power ...`: the clocks and joules of GPUs."""
+
+from __future__ import annotations
+
+import click
+
+from mpcpipe.cli.power_state import restore, status
+
+
+@click.group(epilog="Example:  mpcpipe power status     The job's [services.power] is what controls a GPU in training.")
+def power() -> None:
+    """GPUs: what can be set on them, what an ended run has left behind, and policies on measured grids."""
+
+
+power.add_command(status)
+power.add_command(restore)

@@ -1,0 +1,69 @@
+"""Keeping a power cap: the highest clock that may be set, from a model first and from the sensor after that.
+
+The first ceiling assumes that the card works all the time, so the cap is kept from the first moment. Readings above the
+cap lower it at once, by as much as the model's slope says; it rises a level at a time while there is room for long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+ROOM = 0.03
+"""Of the cap is kept free before the ceiling rises."""
+
+RISE_S = 1.5
+"""So long there must be room: longer than a sensor that averages over a second."""
+
+
+class Cap:
+    """clocks_mhz: rising. busy_w: what the card draws at a clock if it works all the time, by a model."""
+
+    def __init__(self, cap_w: float, clocks_mhz: Sequence[int], busy_w: Callable[[int], float]) -> None:
+        self.clocks_mhz, self._busy_w = tuple(clocks_mhz), busy_w
+        self.cap_w = cap_w
+        self._level = 0
+        self._since_s: float | None = None
+        self._lowered_at_s: float | None = None
+        self.change(cap_w)
+
+    @property
+    def ceiling_mhz(self) -> int:
+        """No higher clock may be set now."""
+        return self.clocks_mhz[self._level]
+
+    def change(self, cap_w: float) -> None:
+        """Another cap from now on: the ceiling by the model."""
+        self.cap_w = cap_w
+        fitting = [level for level, clock in enumerate(self.clocks_mhz) if self._busy_w(clock) <= cap_w]
+        self._level = fitting[-1] if fitting else 0
+        self._since_s = None
+
+    def see(self, now_s: float, power_w: float | None, clock_mhz: float | None) -> int:
+        """A reading, at the clock in force; the ceiling from now on."""
+        if power_w is None:
+            return self.ceiling_mhz
+        if power_w > self.cap_w:
+            self._since_s = None
+            # A sensor that averages shows a change late: one step down for each change, then wait for it.
+            if self._lowered_at_s is None or now_s - self._lowered_at_s >= 0.3:
+                self._lowered_at_s = now_s
+                self._level = self._below(power_w, clock_mhz)
+            return self.ceiling_mhz
+        higher = self.clocks_mhz[min(self._level + 1, len(self.clocks_mhz) - 1)]
+        would_w = power_w * self._busy_w(higher) / self._busy_w(self.ceiling_mhz)
+        at_ceiling = clock_mhz is None or clock_mhz >= self.ceiling_mhz
+        if not at_ceiling or would_w > (1 - ROOM) * self.cap_w:
+            self._since_s = None
+        elif self._since_s is None:
+            self._since_s = now_s
+        elif now_s - self._since_s >= RISE_S:
+            self._since_s = now_s
+            self._level = min(self._level + 1, len(self.clocks_mhz) - 1)
+        return self.ceiling_mhz
+
+    def _below(self, power_w: float, clock_mhz: float | None) -> int:
+        """The level at which the model says that what was measured shrinks to the cap; a level lower at least."""
+        now = self.ceiling_mhz if clock_mhz is None else min(self.ceiling_mhz, round(clock_mhz))
+        wanted_w = self._busy_w(now) * self.cap_w / power_w
+        fitting = [level for level, clock in enumerate(self.clocks_mhz) if self._busy_w(clock) <= wanted_w]
+        return max(0, min(self._level - 1, fitting[-1] if fitting else 0))

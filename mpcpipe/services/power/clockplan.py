@@ -1,0 +1,132 @@
+"""Which clocks a step can do with: one for each GPU and step where actions are short, one for each action where not.
+
+A clock takes tens of milliseconds to change, so an action has a clock of its own only if all actions are longer than
+`LEAST_PHASE_S`; otherwise a GPU keeps one clock for the whole step, the slowest that leaves the step's time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from mpcpipe.services.power import model
+from mpcpipe.services.power.cards import Card
+from mpcpipe.services.power.frontier import Choice, Frontier
+from mpcpipe.services.power.stepgraph import Part, longest_s, nodes_of
+
+LEAST_PHASE_S = 0.1
+"""Shorter phases have no clock of their own."""
+
+UNITS = 250
+"""How finely a step is cut for the frontier."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A card at one memory clock. clocks_mhz: rising, that may be chosen. stretch: how much of computing goes with the
+    clock; 1 is all of it, which promises no slack that is not there."""
+
+    card: Card
+    memory_clock_mhz: int
+    clocks_mhz: tuple[int, ...]
+    stretch: float = 1.0
+
+    def slower(self, clock_mhz: int) -> float:
+        """How many times as long computing takes as at the highest clock."""
+        highest = min(self.clocks_mhz[-1], self.card.sustained_mhz)
+        return 1.0 - self.stretch + self.stretch * highest / min(clock_mhz, highest)
+
+    def busy_w(self, clock_mhz: int) -> float:
+        """Power while it computes."""
+        card = self.card
+        return (
+            self.idle_w(clock_mhz)
+            + card.busy_w_per_ghz * float(model.switching_ghz(card.voltage, clock_mhz))
+            + 0.5 * card.memory_w[self.memory_clock_mhz]
+        )
+
+    def idle_w(self, clock_mhz: int) -> float:
+        """Power while it waits at this clock."""
+        return float(model.idle_w(self.card, self.memory_clock_mhz, clock_mhz))
+
+
+def fastest_s(parts: Sequence[Part]) -> float:
+    """The step with nothing slowed down. compute_s of the parts: at the highest clock."""
+    return longest_s(parts, lambda worker: 1.0)
+
+
+def step_energy_j(parts: Sequence[Part], curve: Curve, clocks: Mapping[int, int], gpus: Sequence[int]) -> float:
+    """Of all GPUs over the step, each at the clock of `clocks`; they wait when they do not compute. gpus: of each
+    worker."""
+    step_s = longest_s(parts, lambda worker: curve.slower(clocks[gpus[worker]]))
+    busy_s = dict.fromkeys(clocks, 0.0)
+    for part in parts:
+        busy_s[gpus[part.worker]] += part.compute_s * curve.slower(clocks[gpus[part.worker]])
+    return sum(
+        busy_s[gpu] * curve.busy_w(clock) + max(0.0, step_s - busy_s[gpu]) * curve.idle_w(clock)
+        for gpu, clock in clocks.items()
+    )
+
+
+def clocks_of_gpus(parts: Sequence[Part], curve: Curve, gpus: Sequence[int], target_s: float) -> dict[int, int]:
+    """One clock for each GPU: from the highest down, always the step down that saves the most, while the step is done
+    by target_s and energy falls. With a target that cannot be met: all the highest."""
+    numbers = sorted(set(gpus))
+    levels = {gpu: len(curve.clocks_mhz) - 1 for gpu in numbers}
+    levels = {gpu: _sustained(curve, level) for gpu, level in levels.items()}
+
+    def clocks() -> dict[int, int]:
+        return {gpu: curve.clocks_mhz[level] for gpu, level in levels.items()}
+
+    now_j = step_energy_j(parts, curve, clocks(), gpus)
+    while True:
+        best: tuple[float, int] | None = None
+        for gpu in numbers:
+            if levels[gpu] == 0:
+                continue
+            levels[gpu] -= 1
+            tried = clocks()
+            if longest_s(parts, lambda worker: curve.slower(tried[gpus[worker]])) <= target_s:  # noqa: B023
+                joules = step_energy_j(parts, curve, tried, gpus)
+                if joules < now_j and (best is None or joules < best[0]):
+                    best = joules, gpu
+            levels[gpu] += 1
+        if best is None:
+            return clocks()
+        now_j = best[0]
+        levels[best[1]] -= 1
+
+
+def _sustained(curve: Curve, level: int) -> int:
+    while level and curve.clocks_mhz[level] > curve.card.sustained_mhz:
+        level -= 1
+    return level
+
+
+def clocks_of_actions(parts: Sequence[Part], curve: Curve, target_s: float) -> dict[str, int]:
+    """A clock for each action, by the part's name, from the time-energy frontier: GPUs of their own for all workers.
+
+    Energy counts above waiting at the lowest clock: a GPU that is not computing is waiting.
+    """
+    lowest_w = curve.idle_w(curve.clocks_mhz[0])
+
+    def choices(part: Part) -> tuple[Choice, ...]:
+        if part.compute_s <= 0:
+            return (Choice(curve.clocks_mhz[-1], 0.0, 0.0),)
+        found = []
+        for clock in curve.clocks_mhz:
+            if clock <= curve.card.sustained_mhz:
+                seconds = part.compute_s * curve.slower(clock)
+                found.append(Choice(clock, seconds, (curve.busy_w(clock) - lowest_w) * seconds))
+        return tuple(found)
+
+    target_s = max(target_s, fastest_s(parts))
+    # Durations are rounded up to units, so units are small against the slack that may be used.
+    frontier = Frontier(nodes_of(parts, choices), target_s / UNITS)
+    chosen = frontier.choices_at(frontier.point_for(target_s))
+    return {part.name: chosen[f"{at}"].clock_mhz for at, part in enumerate(parts)}
+
+
+def long_enough(parts: Sequence[Part]) -> bool:
+    """Are all actions that compute long enough for clocks of their own?"""
+    return all(part.compute_s + part.fixed_s >= LEAST_PHASE_S for part in parts if part.compute_s > 0)

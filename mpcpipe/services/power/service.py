@@ -1,0 +1,281 @@
+"""The power service of one party: reads its GPU, asks the policy after steps, and applies through the guard.
+
+    trainer's thread: begin, step (hands over a reference), end
+    thread "power":   every 0.1 s a reading ──> meter, control ──> guard ──> device
+
+Nothing that the training computes, draws or sends depends on it. It is off unless the job says `services.power.policy`.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from mpcpipe.errors import PowerError
+from mpcpipe.services.base import RunFacts, Service, StepFacts, Tell
+from mpcpipe.services.power.cards import CARDS, Card, Voltage
+from mpcpipe.services.power.clockplan import Curve
+from mpcpipe.services.power.control import Control
+from mpcpipe.services.power.device import Capabilities, PowerDevice, Sample
+from mpcpipe.services.power.guard import Guard
+from mpcpipe.services.power.meter import LEAST_WINDOW_S, Energy, Meter
+from mpcpipe.services.power.policies.base import POLICIES, Policy, Scene, policy_named
+from mpcpipe.services.power.policies.perseus import Perseus
+from mpcpipe.services.power.setting import Limits, Setting
+from mpcpipe.services.power.simulated import Simulated
+from mpcpipe.services.power.vendors import open_device
+
+INTERVAL_S = 0.1
+"""Between readings."""
+
+TRACE_S = 0.25
+"""Between the readings that are written down."""
+
+
+def policy_class(name: str) -> type[Policy]:
+    """Ours, or one that a package registers as `mpcpipe.policies` or `mpcpipe.services`."""
+    if name not in POLICIES:
+        for point in entry_points(group="mpcpipe.services"):
+            if point.name == name:
+                found = point.load()
+                if isinstance(found, type) and issubclass(found, Policy):
+                    return found
+                raise PowerError(f"services.power.policy: {name!r} is {point.value}, which is no Policy")
+    return policy_named(name)
+
+
+def card_of(can: Capabilities) -> Card:
+    """The card of the table that a device's name means; else one with its clocks and limits and assumed constants."""
+    words = can.name.lower().replace("-", " ").replace(",", " ").split()
+    for card in CARDS.values():
+        if all(word in words for word in card.title.lower().split()[:2] if word not in ("pcie", "sxm")):
+            return card
+    clocks = can.sm_clocks_mhz or (1000,)
+    memory = can.memory_clocks_mhz or (1000,)
+    high_w = can.limit_w[1] if can.limit_w else can.default_limit_w or 300.0
+    low_w = can.limit_w[0] if can.limit_w else 0.3 * high_w
+    top_ghz = clocks[-1] / 1000
+    voltage = Voltage(0.7 * clocks[-1], 0.3 / max(0.1, 0.3 * top_ghz))
+    return Card(
+        name="unknown",
+        title=can.name,
+        sm_clocks_mhz=clocks,
+        memory_clocks_mhz=memory,
+        sustained_mhz=clocks[-1],
+        limit_w=(low_w, high_w),
+        voltage=voltage,
+        idle_w=dict.fromkeys(memory, 0.12 * high_w),
+        idle_rise_w=(0.0, 0.0, 0.05 * high_w / clocks[-1]),
+        busy_w_per_ghz=0.7 * high_w / (1.3**2 * top_ghz),
+        memory_w=dict.fromkeys(memory, 0.2 * high_w),
+        bandwidth_bytes_per_s=1e12,
+        multiprocessors=1,
+        assumed=("everything",),
+    )
+
+
+class PowerService(Service):
+    """options: the table [services.power] of the job. device, now: for tests and for a time of their own."""
+
+    def __init__(
+        self,
+        options: Mapping[str, Any],
+        tell: Tell,
+        device: PowerDevice | None = None,
+        now: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        super().__init__(options, tell)
+        self._policy_class = policy_class(options["policy"])
+        if device is None and not options["device"]:
+            raise PowerError(
+                "services.power.device is missing: say which GPU, such as nvidia, nvidia:GPU-5f3a..., amd, hygon:0, "
+                "zeusd:0 or simulated:a100-40gb"
+            )
+        self._device = open_device(options["device"]) if device is None else device
+        self._can = self._device.capabilities()
+        self._card = card_of(self._can) if not isinstance(self._device, Simulated) else self._device.card
+        self._limits = Limits(options.get("cap_w") or None, None, options.get("deadline_s") or None)
+        self._check_cap()
+        self._now = now
+        self._meter = Meter()
+        self._guard: Guard | None = None
+        self._control: Control | None = None
+        self._thread: threading.Thread | None = None
+        self._stop = threading.Event()
+        self._steps: deque[StepFacts] = deque()
+        self._unmeasured: deque[StepFacts] = deque()
+        self._file: Path | None = None
+        self._origin_s = 0.0
+        self._joules: list[float | None] = []
+        self._how: set[str] = set()
+        self._traced_at_s = float("-inf")
+        self.busy_s = 0.0
+
+    def _check_cap(self) -> None:
+        """A cap that no clock can keep is a mistake in the job."""
+        cap_w = self._limits.cap_w
+        if cap_w is None:
+            return
+        curve = self._curve()
+        least_w = curve.idle_w(self._clocks()[0])
+        if cap_w <= least_w:
+            assumed = " (assumed: this card is not in the table)" if "everything" in self._card.assumed else ""
+            raise PowerError(
+                f"services.power.cap_w = {cap_w:g} is below what {self._can.name} draws when it does nothing, "
+                f"{least_w:.0f} W{assumed}; no clock can keep that"
+            )
+        if cap_w < curve.busy_w(self._clocks()[0]):
+            self.tell(
+                f"services.power.cap_w = {cap_w:g} is below what {self._can.name} may draw under full load at its "
+                f"lowest clock, {curve.busy_w(self._clocks()[0]):.0f} W; it is kept as well as that clock can"
+            )
+
+    def _clocks(self) -> tuple[int, ...]:
+        return self._can.sm_clocks_mhz or self._card.sm_clocks_mhz
+
+    def _curve(self) -> Curve:
+        return Curve(self._card, self._card.memory_clocks_mhz[-1], self._clocks())
+
+    # trainer's thread
+
+    def begin(self, run: RunFacts) -> None:
+        """Take the GPU, and start the thread."""
+        self._guard = Guard(self._device, self.tell, now=self._now)
+        memory = self._can.memory_clocks_mhz or self._card.memory_clocks_mhz
+        scene = Scene(self._card, self._clocks(), memory, (1,), Setting(), interval_s=1.0, seed=run.party)
+        curve = self._curve()
+        policy = self._policy_class(scene)
+        self._control = Control(policy, self._limits, self._can, run.schedule, self.tell, curve.busy_w)
+        self._origin_s = run.origin_s
+        if run.run_folder is not None:
+            self._file = run.run_folder / f"power.{run.name}.jsonl"
+            self._write({"device": self._can.name, "simulated": self._can.simulated, "policy": policy.name})
+        self.tick()
+        self._thread = threading.Thread(target=self._run, name="power", daemon=True)
+        self._thread.start()
+
+    def step(self, done: StepFacts) -> None:
+        """Hands the step over."""
+        self._steps.append(done)
+
+    def target_s(self) -> float | None:
+        """The fastest step that was seen at full clocks; longer if the cap's ceiling is below them."""
+        if self._control is None or not isinstance(self._control.policy, Perseus):
+            return None
+        cap = self._control.cap
+        return self._control.policy.fastest_at_s(None if cap is None else cap.ceiling_mhz)
+
+    def agreed(self, target_s: float) -> None:
+        """Nobody's step is shorter."""
+        if self._control is not None and isinstance(self._control.policy, Perseus):
+            self._control.policy.common_s = target_s
+
+    def end(self) -> dict[str, Any]:
+        """Clocks as they were; joules of all steps."""
+        self._end_thread()
+        if self._guard is None or self._control is None:
+            return {}
+        self._read(last=True)
+        known = [joules for joules in self._joules if joules is not None]
+        report = {
+            "device": self._can.name,
+            "simulated": self._can.simulated,
+            "policy": self._control.policy.name,
+            "controlled": self._guard.writes > 0,
+            "joules_per_step": sum(known) / len(known) if known else None,
+            "joules_known_of_steps": [len(known), len(self._joules)],
+            "energy_from": sorted(self._how) or None,
+            "changes": self._control.changes,
+            "drifts": self._guard.drifts,
+            "lost": self._guard.lost,
+            "service_cpu_s": self.busy_s,
+        }
+        self.close()
+        return report
+
+    def close(self) -> None:
+        """End the thread, put the GPU back."""
+        self._end_thread()
+        if self._guard is not None:
+            self._guard.close()
+            self._guard = None
+            self._device.close()
+
+    def _end_thread(self) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(10)
+            self._thread = None
+
+    # thread "power"
+
+    def _run(self) -> None:
+        while not self._stop.wait(INTERVAL_S):
+            began = time.thread_time()
+            try:
+                self.tick()
+            except PowerError as error:  # what the guard could not handle: observe no more
+                self.tell(f"the power service stops: {error}")
+                return
+            self.busy_s += time.thread_time() - began
+
+    def tick(self) -> None:
+        """One reading, and what follows from it."""
+        assert self._guard is not None and self._control is not None
+        sample = self._read()
+        if self._guard.lost:
+            self._stop.set()
+            return
+        wanted = self._control.tick(self._now(), sample)
+        if self._guard.controls and wanted != self._guard.setting:
+            self._guard.apply(wanted)
+
+    def _read(self, last: bool = False) -> Sample | None:
+        assert self._guard is not None and self._control is not None
+        while self._steps:
+            done = self._steps.popleft()
+            self._control.step(done)
+            self._unmeasured.append(done)
+            if isinstance(self._device, Simulated):
+                self._device.work(min(1.0, done.compute_s / (done.end_s - done.begin_s)))
+        sample = self._guard.read()
+        if sample is not None:
+            self._meter.add(sample)
+            if sample.at_s - self._traced_at_s >= TRACE_S:
+                self._traced_at_s = sample.at_s
+                self._write(
+                    {
+                        "at_s": round(sample.at_s - self._origin_s, 3),
+                        "power_w": sample.power_w,
+                        "sm_clock_mhz": sample.sm_clock_mhz,
+                        "memory_clock_mhz": sample.memory_clock_mhz,
+                    }
+                )
+        now_s = self._now()
+        while self._unmeasured and (last or self._unmeasured[0].end_s + LEAST_WINDOW_S < now_s):
+            self._measure(self._unmeasured.popleft())
+        return sample
+
+    def _measure(self, done: StepFacts) -> None:
+        energy: Energy = self._meter.energy(done.begin_s, done.end_s)
+        each = None if energy.joules is None else energy.joules / done.steps
+        self._joules += [each] * done.steps
+        if energy.how is not None:
+            self._how.add(energy.how)
+        self._write({"step": done.step, "steps": done.steps, "joules": each, "how": energy.how})
+
+    def _write(self, line: Mapping[str, Any]) -> None:
+        if self._file is None:
+            return
+        try:
+            with self._file.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+        except OSError as error:
+            self.tell(f"{self._file} cannot be written: {error.strerror}; the report will lack joules and clocks")
+            self._file = None
