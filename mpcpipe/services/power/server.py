@@ -104,7 +104,6 @@ class Server:
             energy_j=last.busy_j if last else None,
             sm_clock_mhz=self.plant.clocks[1],
             memory_clock_mhz=self.plant.clocks[0],
-            temperature_c=self.plant.temperature_c,
             throughput_per_s=last.count / (last.finish_s - last.decided_s) if last else None,
             exec_s=last.exec_s if last else None,
             latency_s=last.oldest_latency_s if last else None,

@@ -2,7 +2,7 @@
 
 How long a change of clocks takes depends on the two clocks far more than on chance (arXiv 2502.20075), so it is drawn
 once for each pair of clocks, and varies by a tenth from time to time. Until the new clocks are in force the old ones
-count, for a batch that has already started, too.
+count, for a batch that has already started, too. The GPU is as warm as it was when the grid was measured.
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ class ServingPlant:
         self.time_s = self.energy_j = self.busy_s = 0.0
         self.changes = 0
         self.clocks: Clocks = clocks_of(card, start)
-        self.temperature_c = card.thermal.ambient_c + card.thermal.resistance_k_per_w * self._waiting_w()
         self._coming: tuple[float, Clocks] | None = None
         self._random = np.random.default_rng([seed, 1])
         self._seed = seed
@@ -109,11 +108,7 @@ class ServingPlant:
         return float(model.idle_w(self.card, *self.clocks))
 
     def _advance_to(self, then_s: float, power_w: float) -> None:
-        # At the reference temperature as in the grid: both are measured warm. What heat changes is added.
-        base = self.card.idle_w[self.clocks[0]]
-        power_w += float(model.leakage_w(self.card.thermal, base, self.temperature_c))
         self.energy_j += power_w * (then_s - self.time_s)
-        self.temperature_c = model.warmed(self.card.thermal, self.temperature_c, power_w, then_s - self.time_s)
         # Set, not added up: the sum would miss the arrival that it waits for by a rounding error.
         self.time_s = then_s
 

@@ -10,14 +10,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from mpcpipe.services.power.greendls.actions import Actions
 from mpcpipe.services.power.greendls.agent import Agent, Learning
 from mpcpipe.services.power.greendls.reward import MARGIN, guarded, published_reward, reward, state
+from mpcpipe.services.power.greendls.warm import Imagination, warm_up
 from mpcpipe.services.power.greendls.weights import load_checkpoint, save_checkpoint
+from mpcpipe.services.power.model import idle_w
 from mpcpipe.services.power.policies.base import Scene
-from mpcpipe.services.power.policies.batching import floor_w
+from mpcpipe.services.power.policies.batching import Fill, floor_w, start_in_time
 from mpcpipe.services.power.policies.tables import Table
 from mpcpipe.services.power.requests import Rates, arrivals, varied
 from mpcpipe.services.power.server import Server
@@ -69,6 +72,8 @@ def train(
     if checkpoint is not None and checkpoint.exists():
         load_checkpoint(checkpoint, agent, actions, seed)
     lesson = _Lesson(course, learning, actions)
+    if agent.steps == 0 and learning.warm:
+        warm_up(agent, lesson.imagination(), *lesson.range_per_s(), learning.warm)
     while agent.steps < learning.steps:
         report(lesson.round(agent, min(ROUND, learning.steps - agent.steps), seed))
         if checkpoint is not None:
@@ -108,9 +113,23 @@ class _Lesson:
             loss = agent.learn()
         return Progress(agent.steps, total / batches, late / batches, loss, agent.explore)
 
+    def range_per_s(self) -> tuple[float, float]:
+        """Rates to train on: those of the trace, and a quarter beyond."""
+        return max(1.0, min(self.course.rates.per_s) / SPREAD), max(self.course.rates.per_s) * SPREAD
+
+    def imagination(self) -> Imagination:
+        """What the predictors expect of the actions."""
+        scene, actions = self.course.scene, self.actions
+        table = Table.of(scene.known(), actions.memory_clocks_mhz, actions.sm_clocks_mhz, actions.batches)
+        waiting_w = np.stack(
+            [idle_w(scene.card, memory, np.array(actions.sm_clocks_mhz)) for memory in actions.memory_clocks_mhz]
+        )
+        return Imagination(
+            table, waiting_w, self.reference_j, self.floor_w, self.course.slo_s, self.course.scene.card.tdp_w
+        )
+
     def _server(self, seed: int) -> Server:
-        low, high = min(self.course.rates.per_s) / SPREAD, max(self.course.rates.per_s) * SPREAD
-        rates = varied(seed, ROUND_S, max(1.0, low), high)
+        rates = varied(seed, ROUND_S, *self.range_per_s())
         server = Server(
             arrivals(rates, seed),
             self.course.plant(seed),
@@ -125,7 +144,7 @@ class _Lesson:
         slo_s, rate = self.course.slo_s, server.rate_per_s()
         age_s = server.observation().oldest_wait_s or 0.0
         setting = replace(setting, batch=guarded(setting.batch, server.waiting(), age_s, rate, slo_s))
-        batch = server.serve(setting)
+        batch = server.serve(setting, None if self.learning.paper_exact else self._in_time(server, setting))
         server.wait_for_work()
         delay_s = batch.oldest_latency_s
         if self.learning.paper_exact:
@@ -134,6 +153,10 @@ class _Lesson:
             rest_j = self.floor_w * (batch.finish_s - batch.decided_s)
             gained = reward(delay_s, (batch.waiting_j + batch.busy_j - rest_j) / batch.count, self.reference_j, slo_s)
         return gained, delay_s > MARGIN * slo_s
+
+    def _in_time(self, server: Server, setting: Setting) -> Fill:
+        observation = server.observation()
+        return start_in_time(observation, self.course.scene.known().exec_s(setting), MARGIN * self.course.slo_s)
 
     def _state(self, server: Server) -> torch.Tensor:
         return torch.tensor(state(server.observation(), self.course.slo_s, self.course.scene.card.tdp_w))

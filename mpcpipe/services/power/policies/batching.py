@@ -45,3 +45,11 @@ def resting(scene: Scene) -> Setting:
 def floor_w(scene: Scene) -> float:
     """Power of the card when it idles at these clocks; what "net" figures leave out."""
     return float(idle_w(scene.card, scene.memory_clocks_mhz[0], scene.card.sm_clocks_mhz[0]))
+
+
+def start_in_time(observation: Observation, exec_s: float, within_s: float) -> Fill:
+    """Start at the latest when the oldest request, waiting or yet to come, has its run left of `within_s`."""
+    oldest_s = observation.time_s - (observation.oldest_wait_s or 0.0)
+    if not observation.queue:
+        oldest_s += 1.0 / max(observation.rate_per_s or 1.0, 0.1)
+    return Fill(until_s=oldest_s + within_s - exec_s)

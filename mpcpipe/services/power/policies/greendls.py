@@ -13,7 +13,7 @@ from mpcpipe.errors import PowerError
 from mpcpipe.services.power.greendls.reward import MARGIN, guarded, state
 from mpcpipe.services.power.greendls.weights import load_policy
 from mpcpipe.services.power.policies.base import Scene
-from mpcpipe.services.power.policies.batching import BatchPolicy, Fill, resting
+from mpcpipe.services.power.policies.batching import BatchPolicy, Fill, resting, start_in_time
 from mpcpipe.services.power.policies.clipper import objective_s
 from mpcpipe.services.power.setting import Limits, Observation, Setting
 
@@ -66,5 +66,4 @@ class GreenDLS(BatchPolicy):
             rest = replace(setting, memory_clock_mhz=resting(self.scene).memory_clock_mhz)
             return Fill(meanwhile=rest, wake_s=observation.time_s)
         exec_s = self.scene.known().exec_s(setting)
-        oldest_s = observation.time_s - (observation.oldest_wait_s or 0.0)
-        return Fill(until_s=oldest_s + MARGIN * objective_s(limits, self.name) - exec_s)
+        return start_in_time(observation, exec_s, MARGIN * objective_s(limits, self.name))

@@ -8,7 +8,7 @@ import numpy as np
 
 from mpcpipe.services.power.model import idle_w
 from mpcpipe.services.power.policies.base import Scene
-from mpcpipe.services.power.policies.batching import BatchPolicy, Fill
+from mpcpipe.services.power.policies.batching import BatchPolicy, Fill, start_in_time
 from mpcpipe.services.power.policies.clipper import objective_s
 from mpcpipe.services.power.policies.tables import Table, ladder
 from mpcpipe.services.power.setting import Limits, Observation, Setting
@@ -69,8 +69,7 @@ class Lookahead(BatchPolicy):
     def fill(self, observation: Observation, limits: Limits, setting: Setting) -> Fill:
         """Until the oldest request must start."""
         exec_s = self.scene.known().exec_s(setting)
-        oldest_s = observation.time_s - (observation.oldest_wait_s or 0.0)
-        return Fill(until_s=oldest_s + self.margin * objective_s(limits, self.name) - exec_s)
+        return start_in_time(observation, exec_s, self.margin * objective_s(limits, self.name))
 
     def _same_clocks(self, setting: Setting) -> tuple[int, int] | None:
         memory, sm = setting.memory_clock_mhz, setting.sm_clock_mhz
