@@ -23,12 +23,19 @@ DEADLINE_S = 90.0
 class Run:
     """One `mpcpipe ...`, started. Its run folders are under `folder`/runs; leave it with `close`, whatever happened."""
 
-    def __init__(self, folder: Path, *arguments: str | Path, path: Sequence[Path] = (), **variables: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *arguments: str | Path,
+        path: Sequence[Path] = (),
+        program: Sequence[str] = (sys.executable, "-m", "mpcpipe"),
+        **variables: str,
+    ) -> None:
         environment = os.environ | {"OMP_NUM_THREADS": "1"} | variables
         environment["PYTHONPATH"] = os.pathsep.join(map(str, [*path, ROOT]))
         self.folder = folder
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "mpcpipe", *map(str, arguments)],
+            [*program, *map(str, arguments)],
             cwd=folder,
             env=environment,
             stdin=subprocess.DEVNULL,

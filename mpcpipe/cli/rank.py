@@ -35,9 +35,14 @@ def as_rank(
 
     By its end and not by `return`: after a failure, threads may wait in MPI or torch for peers that are gone.
     """
+    from mpcpipe.runtime.rank import Alike  # imports torch
+
     code = 0
     try:
         _run(found, job, changes, options, hosts, json_file)
+    except Alike as alike:
+        alike.say(console.error)
+        code = alike.error.exit_code
     except MpcpipeError as error:
         console.error(error, f"rank {found.rank}")
         code = error.exit_code

@@ -34,6 +34,7 @@ _BLOCK_BYTES = 1 << 10
 _LENGTH_BYTES = 8
 _END = (1 << 64) - 1
 _LOOK_S = 0.5
+_REAP_S = 2e-3
 
 
 class Store:
@@ -178,14 +179,17 @@ class TorchLink(FabricLink):
                     if self._closed:
                         return
                     self._changed.wait()
-                work, _ = self._sending[0]
-            try:
-                work.wait()
-            except RuntimeError as error:
-                self._broken = self._broken or PeerLost(f"{self.name} went away: {_first_line(error)}")
-            with self._changed:
-                self._sending.popleft()
-                self._changed.notify_all()
+                under_way = list(self._sending)
+            # It only has to let go of what was sent: many at once cost the worker less.
+            time.sleep(_REAP_S)
+            for work, _ in under_way:
+                try:
+                    work.wait()
+                except RuntimeError as error:
+                    self._broken = self._broken or PeerLost(f"{self.name} went away: {_first_line(error)}")
+                with self._changed:
+                    self._sending.popleft()
+                    self._changed.notify_all()
 
     def drain(self, most_bytes: int) -> None:
         """Wait until no more than so many bytes are still to be sent."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mpcpipe.errors import Interrupted
+from mpcpipe.errors import Interrupted, MpcpipeError
 from mpcpipe.job.schema import Job
 from mpcpipe.link.fabric import Fabric
 from mpcpipe.runtime.around import Around
@@ -45,6 +45,20 @@ class Company:
         return sum(machine.key == own for machine in self.machines)
 
 
+class Alike(Exception):
+    """All ranks have found the same mistake, in the job or in their number: one need say it."""
+
+    def __init__(self, error: MpcpipeError, meeting: Meeting) -> None:
+        super().__init__(str(error))
+        self.error, self.meeting = error, meeting
+
+    def say(self, how: Callable[[MpcpipeError], None]) -> None:
+        """Rank 0 says it before any rank ends."""
+        if self.meeting.rank == 0:
+            how(self.error)
+        self.meeting.exchange("said")
+
+
 def join(
     found: Launched,
     job: Job,
@@ -55,15 +69,18 @@ def join(
     """Meet all ranks. `plan` chooses what a job leaves open, for so many parties on one machine, and says it as `--set`
     would; rank 0 does it for all.
 
-    Errors: UsageError if the number of ranks fits neither parties nor workers, or for a link that does not go with the
-    launcher; ConnectError.
+    Errors: Alike, if the number of ranks fits neither parties nor workers; UsageError for a link that does not go with
+    the launcher; ConnectError.
     """
     meeting = meet(found, job)
     where = machines(meeting, found, environment)
     if job.pipeline.leaves_choice:
         beside = sum(machine.key == where[0].key for machine in where)
         job, changes = _planned(meeting, job, changes, min(beside, len(job.parties.names)), plan)
-    seats = seating(job, schedule_of(job), found.world, found.by)
+    try:
+        seats = seating(job, schedule_of(job), found.world, found.by)
+    except MpcpipeError as error:
+        raise Alike(error, meeting) from error
     own = new_folder(job) if meeting.rank == 0 else None
     folder = Path(meeting.exchange(str(own or ""))[0])
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -61,7 +61,7 @@ def train(
     optimizer: Callable[[], Optimizer] = lambda: SGD(momentum=0.9),
     openings: list[Opening] | None = None,
 ) -> list[dict[str, torch.Tensor]]:
-    """Train for `steps` steps; every party's shares of all weights and running statistics, as its first worker has them.
+    """Train for `steps` steps; every party's shares of all weights and running statistics, at its first worker.
 
     openings: where what was opened at party 0 is put.
     """

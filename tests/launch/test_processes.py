@@ -33,11 +33,10 @@ def test_async_gives_the_bits_of_threads() -> None:
 
 
 def test_evidence_goes_along_and_openings_come_back() -> None:
-    schedule, opened = build("1f1b", [1, 1, 1], 4), list[Opening]()
-    wanted = crews.train(small_net, SHAPE, [0], build("sequential", [1], 4), steps=2, kind=Replicated4, reveal_loss=True)
-    found = apart.train(
-        small_net, SHAPE, THIRDS, schedule, steps=2, kind=Replicated4, reveal_loss=True, openings=opened
-    )
+    alone, schedule, opened = build("sequential", [1], 4), build("1f1b", [1, 1, 1], 4), list[Opening]()
+    both = {"steps": 2, "kind": Replicated4, "reveal_loss": True}
+    wanted = crews.train(small_net, SHAPE, [0], alone, **both)
+    found = apart.train(small_net, SHAPE, THIRDS, schedule, openings=opened, **both)
     assert_equal(found, wanted)
     assert [opening.why for opening in opened] == ["loss of step 1", "loss of step 2"]
 
