@@ -17,6 +17,8 @@ from mpcpipe.services.power.sharing import Shared, Steady, check_setting, clocks
 
 RESTART_S = 2.0
 """Workers whose share changes start anew (assumed)."""
+OVER = 1.02
+"""Seconds count as above the cap from here on: nearer than this no controller can see."""
 _TICK_S = 0.1
 _DRIVER_SLEEPS_S = 2.0
 _JITTER = 0.01
@@ -54,7 +56,7 @@ class Plant:
         self.sensor = model.Sensor(card.sensor.average_s, card.sensor.period_s, card.sensor.noise_w, seed)
         self._random = np.random.default_rng([seed, 1])
         self._in_force = start
-        self._pending: tuple[float, Setting] | None = None
+        self._pending_s = math.inf
         self._down_until_s = 0.0
         self._throttled: dict[tuple[int, float, tuple[Slice, ...], int], tuple[float, Steady]] = {}
 
@@ -67,18 +69,13 @@ class Plant:
         self.setting = setting
         if [w.percent for w in old.workers] != [w.percent for w in setting.workers]:
             self._down_until_s = self.time_s + RESTART_S
-        now = replace(self._in_force, batch=setting.batch, partition=setting.partition)
-        self._in_force = now
-        if (now.sm_clock_mhz, now.memory_clock_mhz, now.power_limit_w) != (
-            setting.sm_clock_mhz,
-            setting.memory_clock_mhz,
-            setting.power_limit_w,
-        ):
+        self._in_force = replace(self._in_force, batch=setting.batch, partition=setting.partition)
+        if _clocks(setting) == _clocks(self._in_force):
+            self._pending_s = math.inf
+        elif _clocks(setting) != _clocks(old):
             self.changes += 1
             late = model.transition_s(self.card.transition, float(self._random.standard_normal()))
-            self._pending = (self.time_s + late, setting)
-        else:
-            self._pending = None
+            self._pending_s = self.time_s + late
 
     def idle(self, seconds: float) -> None:
         """Nothing to do for a while."""
@@ -160,20 +157,21 @@ class Plant:
 
     def _until(self, end_s: float) -> float:
         """The next moment at which something changes, `end_s` at the latest; takes what is due into force."""
-        if self._pending and self._pending[0] <= self.time_s + 1e-12:
-            wanted = self._pending[1]
-            self._in_force, self._pending = replace(wanted, batch=self.setting.batch), None
-        if self._pending:
-            return min(end_s, self._pending[0])
-        return end_s
+        if self._pending_s <= self.time_s + 1e-12:
+            self._in_force, self._pending_s = self.setting, math.inf
+        return min(end_s, self._pending_s)
 
     def _advance(self, dt_s: float, power_w: float) -> None:
         self.time_s += dt_s
         self.energy_j += power_w * dt_s
         self.power_w = power_w
         self.peak_w = max(self.peak_w, power_w)
-        if self.cap_w is not None and power_w > self.cap_w:
-            self.over_s += dt_s
-            self.over_ws += (power_w - self.cap_w) * dt_s
+        if self.cap_w is not None:
+            self.over_ws += max(0.0, power_w - self.cap_w) * dt_s
+            self.over_s += dt_s * (power_w > OVER * self.cap_w)
         self.temperature_c = model.warmed(self.card.thermal, self.temperature_c, power_w, dt_s)
         self.sensor.feed(power_w, dt_s)
+
+
+def _clocks(setting: Setting) -> tuple[int | None, int | None, float | None]:
+    return setting.sm_clock_mhz, setting.memory_clock_mhz, setting.power_limit_w
