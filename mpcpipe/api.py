@@ -13,6 +13,7 @@ from mpcpipe.job.schema import Job
 from mpcpipe.job.write import dumps, value
 from mpcpipe.runtime.events import Event
 from mpcpipe.runtime.launch import PartyOptions, run_local
+from mpcpipe.runtime.present import present_names
 from mpcpipe.runtime.ranks import local_seating
 from mpcpipe.runtime.runs import merged, new_folder, resumable
 
@@ -45,7 +46,9 @@ def train(
     file = folder / "job.toml"
     file.write_text(dumps(described), encoding="utf-8")
     options = PartyOptions(job=str(file), run_folder=str(folder), resume=None if resume is None else str(resume))
-    reports = run_local(options, described.parties.names, folder, on_event or (lambda event: None), local_seating(described))
+    reports = run_local(
+        options, present_names(described), folder, on_event or (lambda event: None), local_seating(described)
+    )
     result = merged(reports)
     result["run_folder"] = str(folder)
     if described.evaluate.clear_twin:

@@ -18,6 +18,7 @@
     ├── KernelError             22   the native library cannot do what was asked
     ├── IntegrityError          23   a party deviates from the protocol
     ├── PowerError              24   a card, a grid, a limit or a policy of the power service does not fit
+    ├── StoreError              25   a dealer's store is missing, used, damaged, or of another job
     └── Interrupted            130   stopped by the user
 
 A message says what happened, at which party, stage and step, with the values, and what to do next. The launcher
@@ -133,6 +134,12 @@ class PowerError(MpcpipeError):
     """A card, a measured grid, a limit or a policy of the power service is wrong or does not fit."""
 
     exit_code = 24
+
+
+class StoreError(MpcpipeError):
+    """What a dealer dealt beforehand cannot be used; the message says why, and what to do."""
+
+    exit_code = 25
 
 
 class Interrupted(MpcpipeError):

@@ -15,6 +15,7 @@ from mpcpipe.errors import Interrupted, MpcpipeError
 VERBS = {
     "train": "train a model on data that nobody may see",
     "plan": "who does what when, and how long it will take",
+    "deal": "the dealer's part of a job, dealt beforehand into folders",
     "check": "is the job right, and what will each party learn?",
     "report": "what happened in a run: a page, a trace, a timeline",
     "doctor": "is this machine fit for it?",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from mpcpipe.runtime.addresses import addresses_of
 from mpcpipe.runtime.environment import launched
 from mpcpipe.runtime.identity import protection
 from mpcpipe.runtime.launch import PartyOptions, run_local, run_one
+from mpcpipe.runtime.present import present_names
 from mpcpipe.runtime.ranks import local_seating
 from mpcpipe.runtime.runs import merged, new_folder, resumable
 
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     metavar="RUN",
     help="Go on from the checkpoints in the run folder RUN (this party's own, on each machine).",
 )
+@click.option("--store", metavar="DIR", help="What the dealer dealt beforehand (`mpcpipe deal`): used once.")
 @click.option("--timeline", is_flag=True, help="Draw at the end what every worker did in the last step.")
 @click.option(
     "--insecure-keys",
@@ -63,6 +66,7 @@ def train(
     insecure_plaintext: bool,
     model_digest: bool,
     resume: str | None,
+    store: str | None,
     timeline: bool,
     insecure_keys: int | None,
 ) -> None:
@@ -74,6 +78,8 @@ def train(
     changes = list(all_overrides(overrides, protocol))
     if steps is not None:
         changes.append(f"train.steps={steps}")
+    if store is not None:
+        changes.append(f"protocol.store={json.dumps(str(Path(store).resolve()))}")
     if insecure_plaintext:
         changes.append("parties.insecure_plaintext=true")
     described = load(job, changes)
@@ -130,7 +136,7 @@ def _all_here(job: Job, options: PartyOptions, folder: Path) -> dict[str, Any]:
     banner(job, f"TCP, {protection(job)}: all parties are on this machine", folder)
     drawn = Drawn(job)
     try:
-        reports = run_local(options, job.parties.names, folder, drawn, local_seating(job))
+        reports = run_local(options, present_names(job), folder, drawn, local_seating(job))
     finally:
         drawn.close()
     result = merged(reports)
@@ -153,7 +159,7 @@ def _one_party(job: Job, options: PartyOptions, party: str | None, hosts: str | 
         raise UsageError(f"say which party this process is: --party {' or --party '.join(job.parties.names)}")
     number, folder = party_number(job, party), Path(options.run_folder or ".")
     addresses = addresses_of(job, hosts)
-    where = ", ".join(f"{name} {host}:{port}" for name, (host, port) in zip(job.parties.names, addresses, strict=True))
+    where = ", ".join(f"{name} {host}:{port}" for name, (host, port) in zip(present_names(job), addresses, strict=True))
     banner(job, f"TCP, {protection(job)}; this is {job.parties.names[number]} of {where}", folder)
     options = replace(options, party=number, addresses=addresses)
     drawn = Drawn(job, number)

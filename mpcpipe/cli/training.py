@@ -80,10 +80,11 @@ def table(job: Job, result: dict[str, Any], folder: Path) -> None:
         rows.append(("test accuracy", f"{result['accuracy']:.2%}  ({right} of {of}), trained without seeing the data"))
     if result.get("clear_accuracy") is not None:
         rows.append(("  in the clear", f"{result['clear_accuracy']:.2%}  same seed, same batches, plain PyTorch"))
+    sent_by = list(zip(job.parties.names, sent, strict=False))  # without a dealer that dealt beforehand
     rows += [
         ("a step", f"{result['step_s']:.3f} s (median of {len(steps)}), {sum(steps):.1f} s in all"),
         ("  of which", f"{result['compute_s'][0]:.3f} s computing, {result['wait_s'][0]:.3f} s waiting for others"),
-        ("sent a step", ", ".join(f"{name} {b / 1e6:.2f} MB" for name, b in zip(job.parties.names, sent, strict=True))),
+        ("sent a step", ", ".join(f"{name} {b / 1e6:.2f} MB" for name, b in sent_by)),
         ("rounds a step", f"{result['rounds_per_step']:g}"),
         ("peak memory", ", ".join(f"{b / 1e6:.0f} MB" for b in result["peak_rss_bytes"])),
         ("opened", _opened(job, result["reveals"])),

@@ -60,6 +60,8 @@ def _protocol(job: Job, where: Where) -> Job:
         needs = " or ".join(map(str, kind.party_counts))
         dealer = "" if kind.dealer is None else ", the last of which is its dealer"
         raise where.error("parties.names", f"has {count} names; {p.name} is for {needs} parties{dealer}")
+    if p.store is not None and kind.dealer is None:
+        raise where.error("protocol.store", f"is given, but {p.name} has no dealer, and so nothing that could be stored")
     if kind.dealer is not None:
         _dealer(job, job.parties.names[kind.dealer], where)
     return replace(job, protocol=p)

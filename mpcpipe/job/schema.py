@@ -71,6 +71,13 @@ class Protocol:
         high=64,
     )
 
+    store: str | None = key(
+        "additive2: the folder of what the dealer dealt beforehand (`mpcpipe deal`); none: a dealer's process",
+        None,
+        public=False,
+        path=True,
+    )
+
     @property
     def limit(self) -> float:
         """Values of this magnitude or more do not fit: comparisons would be wrong."""

@@ -118,6 +118,8 @@ class Protocol(ABC):
     party: this party's number of `parties`; ring: Z_2^k; tape: where masks come from; compare_bits: comparisons are
     exact for |x| < 2^(compare_bits - 1) units, at most k.
 
+    absent: parties that have no process in this run: a dealer that dealt beforehand, or those for whom it deals.
+
     dealer: the party that holds no data and learns nothing, if the protocol has one. Its shares have no values (they
     are on torch's `meta` device), and what is revealed to all is not revealed to it.
     """
@@ -134,6 +136,7 @@ class Protocol(ABC):
     compare_bits: int
     parties: int = 0
     openings: list[Opening] = field(default_factory=list)
+    absent: frozenset[int] = frozenset()
     scope: str = ""
     _count: int = 0
 
@@ -145,6 +148,16 @@ class Protocol(ABC):
             raise ValueError(
                 f"compare_bits is {self.compare_bits}; a ring of {self.ring.bits} bits allows 2 to {self.ring.bits}"
             )
+
+    @property
+    def present(self) -> list[int]:
+        """The parties that take part in this run, rising."""
+        return [party for party in range(self.parties) if party not in self.absent]
+
+    @property
+    def peers(self) -> list[int]:
+        """The others among them."""
+        return [party for party in self.present if party != self.party]
 
     def at(self, scope: str) -> Self:
         """The same party in `scope` (step, layer, micro-batch), which names its masks. No scope is used twice."""

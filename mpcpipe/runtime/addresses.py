@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mpcpipe.errors import UsageError
 from mpcpipe.job.schema import Job
+from mpcpipe.runtime.present import present_names
 
 Address = tuple[str, int]
 
@@ -18,8 +19,11 @@ def addresses_of(job: Job, hosts: str | None) -> tuple[Address, ...]:
     """
     given = hosts.split(",") if hosts else list(job.parties.hosts)
     where = "--hosts" if hosts else "parties.hosts"
-    if len(given) != len(job.parties.names):
-        raise UsageError(f"{where} has {len(given)} addresses; the job has {len(job.parties.names)} parties")
+    count = len(present_names(job))
+    if len(given) == len(job.parties.names):
+        given = given[:count]  # of those who take part
+    if len(given) != count:
+        raise UsageError(f"{where} has {len(given)} addresses; the job has {count} parties that run")
     addresses = tuple(_address(host.strip(), number, where) for number, host in enumerate(given))
     if len(set(addresses)) != len(addresses):
         raise UsageError(f"{where} has an address twice: {', '.join(given)}. Each party has its own")

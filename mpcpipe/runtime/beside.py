@@ -66,7 +66,7 @@ class Beside:
 
 async def _all_numbers(p: Protocol, own: int) -> list[int]:
     """Every party's number, at every party. They are public. 1 round."""
-    others = [party for party in range(p.parties) if party != p.party]
+    others = p.peers
     sent = torch.tensor([own], dtype=torch.int64)
     part = [Part(torch.int64, 1)]
     received = await Round(p.label("target"), {party: [sent] for party in others}, dict.fromkeys(others, part))

@@ -232,12 +232,12 @@ async def _everybodys(p: Protocol, own: Sequence[Identity]) -> list[list[Identit
     rows = torch.zeros((MOST_TOLD, 2), dtype=torch.int64)
     for row, (step, session) in zip(rows, own, strict=False):
         row[0], row[1] = step + 1, int.from_bytes(bytes.fromhex(session), "big", signed=True)
-    others = [party for party in range(p.parties) if party != p.party]
+    others = p.peers
     part = [Part(torch.int64, rows.numel())]
     received = await Round(p.label("have"), {party: [rows.flatten()] for party in others}, dict.fromkeys(others, part))
     told = {party: received[party][0].reshape(MOST_TOLD, 2) for party in others} | {p.party: rows}
     return [
-        [(step - 1, _hex(session)) for step, session in told[party].tolist() if step > 0] for party in range(p.parties)
+        [(step - 1, _hex(session)) for step, session in told[party].tolist() if step > 0] for party in p.present
     ]
 
 

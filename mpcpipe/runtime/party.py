@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,11 @@ import mpcpipe
 from mpcpipe.data.batches import Batches
 from mpcpipe.data.owners import Owner
 from mpcpipe.errors import DataError, Interrupted, MpcpipeError
-from mpcpipe.job.digest import agreement
+from mpcpipe.job.digest import agreement, digest
 from mpcpipe.job.load import load
 from mpcpipe.job.model import build_chain, digests
 from mpcpipe.job.schema import Job
+from mpcpipe.link.base import Mesh
 from mpcpipe.link.mesh import connect
 from mpcpipe.link.network import Network
 from mpcpipe.nn.chain import Chain
@@ -40,7 +40,9 @@ from mpcpipe.runtime.identity import identity_of, protection
 from mpcpipe.runtime.launch import PartyOptions
 from mpcpipe.runtime.memory import keep_freed_memory
 from mpcpipe.runtime.pipeline import Arrangement, arrange
+from mpcpipe.runtime.present import present_names
 from mpcpipe.runtime.ranks import worker_name
+from mpcpipe.runtime.stored import insecure_keys, stored_of
 from mpcpipe.runtime.trainer import Trainer
 from mpcpipe.services.base import Services
 from mpcpipe.services.registry import services_of
@@ -114,34 +116,36 @@ def _run_with(
     services: Services | None,
 ) -> dict[str, Any]:
     identity, pins = identity_of(job, options.party)
-    deals = options.party == protocol_named(job.protocol.name).dealer
-    workers, names, worker = arrangement.schedule.workers, job.parties.names, options.worker
+    dealer = protocol_named(job.protocol.name).dealer
+    deals = options.party == dealer
+    workers, worker = arrangement.schedule.workers, options.worker
     agreed = {
-        "mpcpipe.version": mpcpipe.__version__,
-        **agreement(job),
-        **digests(job, module),
-        **arrangement.agreement(),
+        **agreed_of(job, module, arrangement),
         RESUMES: "no" if options.resume is None else "yes",
     }
+    stored = stored_of(job, options, digest(agreed_of(job, module, arrangement)), len(workers), around)
+    names = present_names(job)
     network = connect(
         options.party,
         options.addresses,
         workers=len(workers) if worker is None else 1,
-        agreement=agreed if worker is None else {**agreed, "worker": str(worker)},
+        agreement=agreed
+        | ({} if stored is None else stored.agreement)
+        | ({} if worker is None else {"worker": str(worker)}),
         names=names if worker is None else [worker_name(name, worker, workers[worker]) for name in names],
         deadline_s=job.run.connect_s,
         message_deadline_s=DEALER_DEADLINE_S if deals else job.run.deadline_s,
         insecure_plaintext=job.parties.insecure_plaintext,
         listener=around.listener,
         identity=identity,
-        pins=pins,
+        pins=pins[: len(names)],
         fabric=around.fabric,
         first_worker=worker or 0,
     )
     for index in range(network.workers if deals else 0):
         network.mesh(index).ahead_bytes = DEALER_AHEAD_BYTES
     with network, _cause_first(network, around):
-        keys = network.keys if options.insecure_keys is None else _insecure_keys(network, options.insecure_keys)
+        keys = network.keys if options.insecure_keys is None else insecure_keys(network.keys, options.insecure_keys)
         if fellows is not None:
             network.watch(fellows.fail)
             fellows.watch(network.abort)
@@ -150,7 +154,11 @@ def _run_with(
                 _, keys = fellows.hear()
             for other in fellows.others if not worker else []:
                 fellows.tell(other, keys)
-        trainer = _trainer(job, options, network, keys, module, chain, arrangement, emit)
+        meshes = [network.mesh(index) for index in range(network.workers)]
+        if stored is not None:
+            keys |= stored.use(meshes, options.insecure_keys)
+        absent = () if stored is None or dealer is None else (dealer,)
+        trainer = trainer_of(job, options, keys, meshes, network.abort, module, chain, arrangement, emit, absent)
         trainer.fellows, trainer.services = fellows, services
         if worker:
             assert fellows is not None
@@ -172,6 +180,8 @@ def _run_with(
         finally:
             if checkpoints is not None:
                 checkpoints.store.close()
+            if stored is not None:
+                stored.close()
     report["versions"] = versions()
     report["kernels"] = native.status()
     report["link"] = f"TCP, {protection(job)}" if around.fabric is None else around.fabric.description
@@ -191,16 +201,29 @@ def _cause_first(network: Network, around: Around) -> Iterator[None]:
         raise
 
 
-def _trainer(
+def agreed_of(job: Job, module: torch.nn.Module, arrangement: Arrangement) -> dict[str, str]:
+    """What all parties must have the same of a run from its beginning."""
+    return {
+        "mpcpipe.version": mpcpipe.__version__,
+        **agreement(job),
+        **digests(job, module),
+        **arrangement.agreement(),
+    }
+
+
+def trainer_of(
     job: Job,
     options: PartyOptions,
-    network: Network,
     keys: dict[Holders, bytes],
+    meshes: Sequence[Mesh],
+    abort: Callable[[BaseException], None],
     module: torch.nn.Module,
     chain: Chain,
     arrangement: Arrangement,
     emit: Emit,
+    absent: Sequence[int] = (),
 ) -> Trainer:
+    """A party's trainer on these links. absent: the parties that are not in the run, see `Protocol.absent`."""
     kind = protocol_named(job.protocol.name)
     ring = Ring(job.protocol.ring_bits)
     for layer in walk(chain.layers):
@@ -210,13 +233,14 @@ def _trainer(
         ring=ring,
         tape=PrgTape(keys),
         compare_bits=job.protocol.compare_bits,
-        parties=network.parties,
+        parties=len(job.parties.names),
+        absent=frozenset(absent),
     )
     try:
         owner = Owner(job, options.party)
     except DataError:
         # What exactly is wrong with the data is their owner's business: the others learn whose, and no more.
-        network.abort(DataError("it cannot use its data, and its own messages say why; nothing was trained"))
+        abort(DataError("it cannot use its data, and its own messages say why; nothing was trained"))
         raise
     batches = Batches(job)
     fixed = FixedPoint(ring, job.protocol.fraction_bits, job.protocol.limit)
@@ -224,7 +248,7 @@ def _trainer(
     return Trainer(
         job=job,
         protocol=protocol,
-        meshes=[network.mesh(worker) for worker in range(network.workers)],
+        meshes=meshes,
         arrangement=arrangement,
         module=module,
         chain=chain,
@@ -233,7 +257,7 @@ def _trainer(
         test=Feed(batches.test_rows_of, batches.test_rows, owner, fixed, shape, classes),
         batches=batches,
         emit=emit,
-        abort=network.abort,
+        abort=abort,
         run_folder=Path(options.run_folder) if options.run_folder else None,
         model_digest=options.model_digest,
         cores=_cores(job, options),
@@ -244,11 +268,6 @@ def _cores(job: Job, options: PartyOptions) -> int:
     """How many cores this party may use: the job's word, or its share of this machine, at least one."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return job.run.threads or max(1, cores // options.local_parties)
-
-
-def _insecure_keys(network: Network, seed: int) -> dict[Holders, bytes]:
-    """Keys that anybody can work out: for comparing runs bit for bit, on data that nobody minds losing."""
-    return {holders: hashlib.sha256(f"insecure {seed} {holders}".encode()).digest() for holders in network.keys}
 
 
 def versions() -> dict[str, str]:

@@ -101,13 +101,13 @@ class StepLog:
 
 
 async def exchange(p: Protocol, own: Measured) -> list[Measured]:
-    """Every party's figures, at every party. They are public: times and sizes. 1 round."""
+    """The figures of every party of this run, at every party. They are public: times and sizes. 1 round."""
     micro = torch.tensor([round(1e6 * getattr(own, f.name)) for f in fields(Measured)], dtype=torch.int64)
-    others = [party for party in range(p.parties) if party != p.party]
+    others = p.peers
     part = [Part(torch.int64, micro.numel())]
     received = await Round(p.label("figures"), {party: [micro] for party in others}, dict.fromkeys(others, part))
     by_party = {party: received[party][0] for party in others} | {p.party: micro}
-    return [Measured(*(float(v) / 1e6 for v in by_party[party].tolist())) for party in range(p.parties)]
+    return [Measured(*(float(v) / 1e6 for v in by_party[party].tolist())) for party in p.present]
 
 
 def column(measured: Sequence[Measured], name: str) -> list[float]:

@@ -243,7 +243,7 @@ class Trainer:
         measured: list[Measured],
         digest: str | None,
     ) -> dict[str, Any]:
-        own = measured[self.protocol.party]
+        own = measured[self.protocol.present.index(self.protocol.party)]
         accuracy = right_of[0] / right_of[1] if right_of else None
         report: dict[str, Any] = {
             "party": self.protocol.party,

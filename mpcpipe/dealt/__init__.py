@@ -1,0 +1,1 @@
+"""What a dealer dealt beforehand, on disk: one folder a party, each used once."""
