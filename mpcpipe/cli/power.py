@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from mpcpipe.cli.power_state import restore, status
+from mpcpipe.cli.power_train import train
 
 
 @click.group(epilog="Example:  mpcpipe power status     The job's [services.power] is what controls a GPU in training.")
@@ -14,3 +15,4 @@ def power() -> None:
 
 power.add_command(status)
 power.add_command(restore)
+power.add_command(train)

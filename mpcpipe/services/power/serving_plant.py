@@ -19,8 +19,7 @@ from mpcpipe.services.power.setting import Setting
 from mpcpipe.services.power.sharing import check_setting, clocks_of
 
 JITTER = 0.02
-"""Standard deviation of the logarithm of a batch's time."""
-_CHANGE_JITTER = 0.1
+_CHANGE_JITTER = 5.0
 
 Clocks = tuple[int, float]
 """Memory and SM, in MHz."""
@@ -37,10 +36,11 @@ class ServingPlant:
 
     truth: time and power of a batch. start: the setting at first, in force at once. seed: of the changes of clocks and
     the jitter. time_s, energy_j, busy_s (time with a batch), changes (of clocks) count from the start; power is
-    limited to the card's.
+    limited to the card's. jitter: standard deviation of the logarithm of a batch's time; changes of
+    clocks vary five times as much.
     """
 
-    def __init__(self, card: Card, truth: Predictor, start: Setting, seed: int = 0) -> None:
+    def __init__(self, card: Card, truth: Predictor, start: Setting, seed: int = 0, jitter: float = JITTER) -> None:
         check_setting(card, start, "the start")
         self.card, self.truth, self.setting = card, truth, start
         self.time_s = self.energy_j = self.busy_s = 0.0
@@ -48,7 +48,7 @@ class ServingPlant:
         self.clocks: Clocks = clocks_of(card, start)
         self._coming: tuple[float, Clocks] | None = None
         self._random = np.random.default_rng([seed, 1])
-        self._seed = seed
+        self._seed, self._jitter = seed, jitter
         self._pairs: dict[tuple[Clocks, Clocks], float] = {}
         self._known: dict[tuple[Clocks, int], _Steady] = {}
 
@@ -61,7 +61,9 @@ class ServingPlant:
         self.setting = setting
         if before != after:
             self.changes += 1
-            late = self._change_s(before, after) * math.exp(_CHANGE_JITTER * float(self._random.standard_normal()))
+            late = self._change_s(before, after) * math.exp(
+                _CHANGE_JITTER * self._jitter * float(self._random.standard_normal())
+            )
             self._coming = (self.time_s + late, after)
 
     def idle_until(self, then_s: float) -> None:
@@ -71,7 +73,7 @@ class ServingPlant:
 
     def run_batch(self, batch: int) -> float:
         """Work on one batch with all of the GPU; the seconds that it took. A clock change in the middle counts."""
-        began, left = self.time_s, math.exp(JITTER * float(self._random.standard_normal()))
+        began, left = self.time_s, math.exp(self._jitter * float(self._random.standard_normal()))
         while left > 0.0:
             self._next(self.time_s)
             steady = self._steady(batch)

@@ -62,6 +62,7 @@ def train(
     seed: int,
     checkpoint: Path | None = None,
     report: Callable[[Progress], None] = lambda progress: None,
+    round_batches: int = ROUND,
 ) -> tuple[Agent, Actions]:
     """The trained agent. With a checkpoint it is written after each round, and gone on from where it exists.
 
@@ -75,7 +76,7 @@ def train(
     if agent.steps == 0 and learning.warm:
         warm_up(agent, lesson.imagination(), *lesson.range_per_s(), learning.warm)
     while agent.steps < learning.steps:
-        report(lesson.round(agent, min(ROUND, learning.steps - agent.steps), seed))
+        report(lesson.round(agent, min(round_batches, learning.steps - agent.steps), seed))
         if checkpoint is not None:
             save_checkpoint(checkpoint, agent, actions, seed)
     return agent, actions

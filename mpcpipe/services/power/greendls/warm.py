@@ -1,8 +1,8 @@
 """A start for the agent that is not random: what the predictors expect of every action.
 
-With 2,430 actions most are tried once or never in training. But time, power and waiting of each can be predicted, so the
-rewards of all of them can be worked out for any state, and the network starts from there. Training then corrects it by
-what happens.
+With 2,430 actions most are tried once or never in training. But time, power and waiting of each can be predicted, so
+the rewards of all of them can be worked out for any state, and the network starts from there. Training then corrects it
+by what happens.
 """
 
 from __future__ import annotations
