@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -87,7 +89,7 @@ def test_requests_are_served_once_in_order_and_energy_is_the_sum_of_its_parts(
     assert sum(batch.count for batch in batches) == len(times)
     for batch in batches:
         assert batch.start_s >= times[batch.first + batch.count - 1]
-    assert all(later.start_s >= earlier.finish_s for earlier, later in zip(batches, batches[1:], strict=False))
+    assert all(later.start_s >= earlier.finish_s for earlier, later in itertools.pairwise(batches))
     assert simulated.plant.energy_j == pytest.approx(sum(batch.waiting_j + batch.busy_j for batch in batches))
     assert simulated.plant.busy_s == pytest.approx(sum(batch.exec_s for batch in batches))
 
