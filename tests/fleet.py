@@ -94,21 +94,30 @@ class Fleet:
     def until(self, stops: Callable[[Event], bool], deadline_s: float = DEADLINE_S) -> Event | None:
         """Take events until one makes `stops` true; None if all parties ended before."""
         ends_at_s = time.monotonic() + deadline_s
-        while self._selector.get_map():
+        while self.alive():
             left_s = ends_at_s - time.monotonic()
             assert left_s > 0, self.story()
-            for key, _ in self._selector.select(left_s):
-                reader: Any = key.fileobj
-                data = os.read(reader.fileno(), 1 << 16)
-                if not data:
-                    self._selector.unregister(reader)
-                    reader.close()
-                found = self._lines[key.data].feed(data)
-                self.events += found
-                for event in found:
-                    if stops(event):
-                        return event
+            found = next(filter(stops, self.take(left_s)), None)
+            if found is not None:
+                return found
         return None
+
+    def alive(self) -> bool:
+        """Whether a party may still tell something."""
+        return bool(self._selector.get_map())
+
+    def take(self, wait_s: float) -> list[Event]:
+        """The next events, waiting for them at most so long."""
+        found: list[Event] = []
+        for key, _ in self._selector.select(wait_s):
+            reader: Any = key.fileobj
+            data = os.read(reader.fileno(), 1 << 16)
+            if not data:
+                self._selector.unregister(reader)
+                reader.close()
+            found += self._lines[key.data].feed(data)
+        self.events += found
+        return found
 
     def finish(self, deadline_s: float = DEADLINE_S) -> list[int | None]:
         """Wait for all; their exit codes."""
