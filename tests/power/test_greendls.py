@@ -281,3 +281,21 @@ def test_weights_of_another_card_and_files_that_are_none(tmp_path: Path) -> None
         load_policy(broken)
     with pytest.raises(PowerError, match="cannot be read as an agent"):
         load_policy(tmp_path / "missing.safetensors")
+    with pytest.raises(PowerError, match="greendls needs a trained agent"):
+        build("greendls", scene())
+
+
+def test_clocks_are_kept_unless_others_promise_clearly_more(tmp_path: Path) -> None:
+    agent, actions = train(course(), replace(SHORT, steps=5), 0)
+    with torch.no_grad():
+        for value in agent.online.parameters():
+            value.zero_()
+        # All states alike: Q is the advantage's bias. The best action is (1200 MHz, 8); (600 MHz, 4) is 0.04 below.
+        best, near = actions.action(Setting(FAST, 1107, 8)), actions.action(Setting(SLOW, 1107, 4))
+        agent.online.advantage.bias[best], agent.online.advantage.bias[near] = 1.0, 0.96
+    file = tmp_path / "agent.safetensors"
+    save_policy(file, agent, actions, {})
+    policy = build("greendls", scene(), weights=file)
+    seen = Observation(time_s=0.0, setting=Setting(SLOW, 1107, 1), rate_per_s=100.0, queue=1, oldest_wait_s=0.0)
+    assert policy.decide(seen, Limits(slo_s=0.2)) == Setting(SLOW, 1107, 4)
+    assert policy.decide(replace(seen, setting=Setting(FAST, 1107, 1)), Limits(slo_s=0.2)) == Setting(FAST, 1107, 8)

@@ -66,6 +66,13 @@ class Actions:
         shape = (len(memory), len(self.sm_clocks_mhz), len(batches))
         return np.broadcast_to(fast[:, None, None] & filled, shape).reshape(-1)
 
+    def with_clocks_of(self, setting: Setting) -> NDArray[np.bool_]:
+        """Which actions leave the clocks as they are: (actions,)."""
+        memory = np.array(self.memory_clocks_mhz) == setting.memory_clock_mhz
+        sm = np.array(self.sm_clocks_mhz) == setting.sm_clock_mhz
+        shape = (len(memory), len(sm), len(self.batches))
+        return np.broadcast_to(memory[:, None, None] & sm[None, :, None], shape).reshape(-1)
+
     def text(self) -> str:
         """For the header of a weights file."""
         return json.dumps([self.memory_clocks_mhz, self.sm_clocks_mhz, self.batches])

@@ -45,7 +45,7 @@ class Imagination:
         )
         delay_s = np.maximum(self.batches / rate_per_s, before_s) + self.exec_s
         over = (delay_s - MARGIN * self.slo_s) / (np.sqrt(self.batches) / rate_per_s)
-        late = 0.5 * (1.0 + np.vectorize(math.erf)(np.clip(over, -6, 6) / math.sqrt(2.0)))
+        late = 0.5 * (1.0 + torch.erf(torch.from_numpy(over / math.sqrt(2.0))).numpy())
         late = np.where(self.exec_s > 0.95 * self.batches / rate_per_s, 1.0, late)
         beyond = np.clip(delay_s / self.slo_s - MARGIN, 0.0, 1.0)
         return np.asarray(-spent_j / self.reference_j - late * (1.0 + beyond))

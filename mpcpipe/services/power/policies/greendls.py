@@ -17,20 +17,26 @@ from mpcpipe.services.power.policies.batching import BatchPolicy, Fill, resting,
 from mpcpipe.services.power.policies.clipper import objective_s
 from mpcpipe.services.power.setting import Limits, Observation, Setting
 
+KEEP = 0.05
+"""A change of clocks must promise this much more; of rewards in the horizon of the agent."""
+
 
 class GreenDLS(BatchPolicy):
     """The published agent's decision, with weights from `mpcpipe power train`.
 
     weights: a file of it. With weights that were trained `paper_exact` the policy acts as published: the greedy choice
     over all actions, the guard once, the memory clock at its lowest only between a batch and the next decision.
-    Otherwise the choice is among what can be filled in time, and a batch starts before its oldest request gets late.
+    Otherwise the choice is among what can be filled in time, clocks are kept unless others are clearly better, and a
+    batch starts before its oldest request gets late.
     Source: "GREENDLS", HIT-HPC-Group/GreenDLS (its authors' published agent).
     """
 
     name: ClassVar[str] = "greendls"
 
-    def __init__(self, scene: Scene, weights: str | Path) -> None:
+    def __init__(self, scene: Scene, weights: str | Path | None = None) -> None:
         super().__init__(scene)
+        if weights is None:
+            raise PowerError("greendls needs a trained agent: pass --agent FILE, made by `mpcpipe power train`")
         self.network, self.actions, learning = load_policy(Path(weights))
         self.paper_exact = learning.paper_exact
         strange = [
@@ -56,7 +62,11 @@ class GreenDLS(BatchPolicy):
         values = self.network(torch.tensor([state(observation, objective, self.scene.card.tdp_w)])).squeeze(0).numpy()
         if not self.paper_exact:
             values = np.where(self.actions.explorable(rate, objective, slow_memory=True), values, -np.inf)
-        setting = self.actions.setting(int(values.argmax()))
+        action = int(values.argmax())
+        if not self.paper_exact:
+            same = np.where(self.actions.with_clocks_of(observation.setting), values, -np.inf)
+            action = int(same.argmax()) if same.max() >= values[action] - KEEP else action
+        setting = self.actions.setting(action)
         batch = guarded(setting.batch, observation.queue or 0, observation.oldest_wait_s or 0.0, rate, objective)
         return replace(setting, batch=batch)
 
