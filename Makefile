@@ -14,7 +14,7 @@ $(VENV)/.torch:
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.torch pyproject.toml $(shell find kernels -type f)
-	$(PIP) install --quiet --editable '.[examples,dev]'
+	$(PIP) install --quiet --editable '.[examples,dev,mpi]'
 	@touch $@
 
 demo: $(VENV)/.installed

@@ -49,7 +49,7 @@ class Store:
         self._where, self._deadline_s = f"{host}:{port}", deadline_s
         self._round = 0
         try:
-            self.store = dist.TCPStore(
+            self.store = dist.TCPStore(  # type: ignore[attr-defined]
                 host,
                 port,
                 world_size=world,
@@ -95,7 +95,7 @@ class TorchFabric(Fabric):
         try:
             dist.init_process_group(
                 self.backend,
-                store=dist.PrefixStore("mpcpipe group", store.store),
+                store=dist.PrefixStore("mpcpipe group", store.store),  # type: ignore[attr-defined]
                 rank=store.rank,
                 world_size=store.world,
                 timeout=timedelta(seconds=deadline_s),

@@ -81,7 +81,9 @@ class Channel:
         """Send one message. The other end reads at once, so this waits for the wire only. OSError if it is gone."""
         data, tensors = packing.pack(value)
         with self._lock:
-            places, descriptors, following = [], [], []
+            places: list[bytes] = []
+            descriptors: list[int] = []
+            following: list[torch.Tensor] = []
             for tensor in tensors:
                 if self._shares and tensor.nbytes >= SHARED_BYTES and len(descriptors) < _MOST_DESCRIPTORS:
                     block, new = self._own.put(tensor)

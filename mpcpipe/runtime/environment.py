@@ -40,11 +40,11 @@ def launched(environment: Mapping[str, str]) -> Launched | None:
         where = (_word(e, "MASTER_ADDR", "torchrun"), _number(e, "MASTER_PORT", "torchrun"))
         shared = e.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
         return Launched("torchrun", _number(e, "RANK", "torchrun"), _number(e, "WORLD_SIZE", "torchrun"), where, shared)
-    for rank, world in (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE")):
-        if rank in e:
-            if "SLURM_PROCID" in e and rank == "PMI_RANK":
+    for own, all_ in (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE")):
+        if own in e:
+            if "SLURM_PROCID" in e and own == "PMI_RANK":
                 break  # srun with Slurm's own PMI
-            return Launched("mpirun", _number(e, rank, "mpirun"), _number(e, world, "mpirun"), _open_mpi_host(e))
+            return Launched("mpirun", _number(e, own, "mpirun"), _number(e, all_, "mpirun"), _open_mpi_host(e))
     if "SLURM_PROCID" in e and _is_step(e):
         world = _number(e, "SLURM_STEP_NUM_TASKS" if "SLURM_STEP_NUM_TASKS" in e else "SLURM_NTASKS", "srun")
         if world > 1:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -110,7 +111,7 @@ def overrides_of(plan: Plan) -> list[str]:
 def with_choice(job: Job, overrides: Sequence[str]) -> Job:
     """The job with what `overrides_of` says, in place of what it leaves open."""
     said = {key.partition(".")[2]: json.loads(value) for key, _, value in (one.partition("=") for one in overrides)}
-    chosen = {name: tuple(value) if isinstance(value, list) else value for name, value in said.items()}
+    chosen: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in said.items()}
     return replace(job, pipeline=replace(job.pipeline, **chosen))
 
 
