@@ -76,6 +76,8 @@ def _counted(samples: Sequence[Sample], begin_s: float, end_s: float) -> float |
         return None
     if any(b < a for (_, a), (_, b) in pairwise(known)):
         return None
+    if end_s - begin_s < LEAST_WINDOW_S:
+        return (known[-1][1] - known[0][1]) / (known[-1][0] - known[0][0]) * (end_s - begin_s)
     return _at(known, end_s) - _at(known, begin_s)
 
 
