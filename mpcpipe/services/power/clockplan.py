@@ -7,12 +7,12 @@ A clock takes tens of milliseconds to change, so an action has a clock of its ow
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mpcpipe.services.power import model
 from mpcpipe.services.power.cards import Card
 from mpcpipe.services.power.frontier import Choice, Frontier
-from mpcpipe.services.power.stepgraph import Part, longest_s, nodes_of
+from mpcpipe.services.power.stepgraph import Part, ends_s, longest_s, nodes_of
 
 LEAST_PHASE_S = 0.1
 """Shorter phases have no clock of their own."""
@@ -121,10 +121,35 @@ def clocks_of_actions(parts: Sequence[Part], curve: Curve, target_s: float) -> d
         return tuple(found)
 
     target_s = max(target_s, fastest_s(parts))
-    # Durations are rounded up to units, so units are small against the slack that may be used.
-    frontier = Frontier(nodes_of(parts, choices), target_s / UNITS)
+    nodes = nodes_of(parts, choices)
+    frontier = Frontier(nodes, target_s / UNITS)
     chosen = frontier.choices_at(frontier.point_for(target_s))
-    return {part.name: chosen[f"{at}"].clock_mhz for at, part in enumerate(parts)}
+    return _on_time(parts, curve, {part.name: chosen[f"{at}"].clock_mhz for at, part in enumerate(parts)}, target_s)
+
+
+def _on_time(parts: Sequence[Part], curve: Curve, clocks: dict[str, int], target_s: float) -> dict[str, int]:
+    """What rounding to units has made too late is made good: on the longest path, a clock at a time goes up, that of
+    the action which gains the most time for it."""
+    levels = [clock for clock in curve.clocks_mhz if clock <= curve.card.sustained_mhz]
+    while True:
+        length_s, path = _longest_path(parts, curve, clocks)
+        slow = [part for part in path if part.compute_s > 0 and clocks[part.name] < levels[-1]]
+        if length_s <= target_s * (1 + 1e-9) or not slow:
+            return clocks
+        name = max(slow, key=lambda part: part.compute_s * curve.slower(clocks[part.name])).name
+        clocks[name] = next(clock for clock in levels if clock > clocks[name])
+
+
+def _longest_path(parts: Sequence[Part], curve: Curve, clocks: Mapping[str, int]) -> tuple[float, list[Part]]:
+    """Its length, and the parts on it."""
+    slowed = [replace(part, compute_s=part.compute_s * curve.slower(clocks[part.name])) for part in parts]
+    ends = ends_s(slowed, lambda worker: 1.0)
+    at = max(ends, key=lambda position: ends[position])
+    length_s, path = ends[at], [parts[at]]
+    while parts[at].after:
+        at = max(parts[at].after, key=lambda before: ends[before])
+        path.append(parts[at])
+    return length_s, path
 
 
 def long_enough(parts: Sequence[Part]) -> bool:

@@ -113,7 +113,8 @@ class Control:
             # A policy may be anybody's code.
             self._mistake(f"{type(error).__name__}: {error}")
             return
-        self._ask_s = min(MOST_ASK_S, 2 * self._ask_s) if wanted == self._wanted else ASK_S
+        ready = getattr(self.policy, "fastest_s", 0.0) is not None
+        self._ask_s = min(MOST_ASK_S, 2 * self._ask_s) if ready and wanted == self._wanted else ASK_S
         self._wanted = wanted
         self._check_deadline()
 

@@ -91,8 +91,8 @@ def in_order(nodes: Sequence[Node]) -> list[Node]:
 
 
 class Frontier:
-    """Of a graph. unit_s: the resolution of time. Points come from the slowest to the fastest, each the cheapest of its
-    length. `choices_at` says which clocks a point means."""
+    """Of a graph. unit_s: the resolution of time; durations are rounded to it. Points come from the slowest to the
+    fastest, each the cheapest of its length. `choices_at` says which clocks a point means."""
 
     def __init__(self, nodes: Sequence[Node], unit_s: float) -> None:
         self.nodes, self.unit_s = in_order(nodes), unit_s
@@ -181,9 +181,9 @@ class _Costs:
 def _cost_by_units(node: Node, unit_s: float) -> _Costs:
     """On the lower hull of the choices, up to the cheapest one; a slower one than that is never of use."""
     if node.fixed:
-        return _Costs(max(0, math.ceil(node.choices[0].seconds / unit_s - 1e-9)), (node.choices[0].joules,))
+        return _Costs(round(node.choices[0].seconds / unit_s), (node.choices[0].joules,))
     hull = _hull(node.choices)
-    least = max(1, math.ceil(hull[0].seconds / unit_s - 1e-9))
+    least = max(1, round(hull[0].seconds / unit_s))
     most = max(least, math.floor(hull[-1].seconds / unit_s + 1e-9))
     return _Costs(least, tuple(_on(hull, units * unit_s) for units in range(least, most + 1)))
 

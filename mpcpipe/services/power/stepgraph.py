@@ -63,6 +63,11 @@ def _actions(span: SpanOf) -> list[Action]:
 
 def longest_s(parts: Sequence[Part], slower: Callable[[int], float]) -> float:
     """How long the step takes if computing of worker w takes slower(w) times as long."""
+    return max(ends_s(parts, slower).values(), default=0.0)
+
+
+def ends_s(parts: Sequence[Part], slower: Callable[[int], float]) -> dict[int, float]:
+    """When each part is done, by its position, if all begin as early as they can."""
     ends: dict[int, float] = {}
 
     def end(at: int) -> float:
@@ -74,7 +79,7 @@ def longest_s(parts: Sequence[Part], slower: Callable[[int], float]) -> float:
 
     for at in range(len(parts)):
         end(at)
-    return max(ends.values(), default=0.0)
+    return ends
 
 
 def nodes_of(parts: Sequence[Part], choices: Callable[[Part], tuple[Choice, ...]]) -> list[Node]:

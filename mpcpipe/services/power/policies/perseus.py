@@ -55,8 +55,7 @@ class Perseus(Policy):
     @property
     def full_clock_mhz(self) -> int:
         """The highest that the card keeps."""
-        kept = [clock for clock in self.scene.sm_clocks_mhz if clock <= self.scene.card.sustained_mhz]
-        return kept[-1] if kept else self.scene.sm_clocks_mhz[-1]
+        return min(self.curve.clocks_mhz[-1], self.scene.card.sustained_mhz)
 
     @property
     def fastest_s(self) -> float | None:
@@ -76,12 +75,21 @@ class Perseus(Policy):
         self._seen += 1
         if self._seen <= WARM_UP:
             return
+        self._base(clock_mhz)
         slower = self.curve.slower(round(clock_mhz)) if clock_mhz else 1.0
         at_full = [replace(part, compute_s=part.compute_s / slower) for part in parts]
         self._graph = at_full
         self._steps_s.append(step_s)
         if slower < 1.0 + PROMISED:
             self._full_s = [*self._full_s[-(4 * KEPT) :], step_s]
+
+    def _base(self, clock_mhz: float | None) -> None:
+        """What the card keeps without a lock of ours is its full clock here: its power limit or heat may be in the way
+        of a higher one."""
+        if clock_mhz is None or (self._clock_mhz is not None and clock_mhz <= self.full_clock_mhz):
+            return
+        kept = tuple(clock for clock in self.scene.sm_clocks_mhz if clock <= clock_mhz)
+        self.curve = replace(self.curve, clocks_mhz=kept or self.scene.sm_clocks_mhz[:1])
 
     def decide(self, observation: Observation, limits: Limits) -> Setting:
         """The clock that is cheapest and on time, the highest of the last proposals; the driver's before that."""
