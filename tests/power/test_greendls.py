@@ -160,6 +160,15 @@ def test_what_may_be_explored() -> None:
     assert only.explorable(0.1, slo, slow_memory=False).sum() == 2
 
 
+def test_in_a_hurry_the_highest_clocks_and_all_that_waits() -> None:
+    actions = Actions.of(wide())
+    calm = actions.action(Setting(540, 405, 32))
+    assert actions.hurry(calm, queue=13, age_s=0.10, exec_s=0.08, within_s=0.184) == calm
+    hurried = actions.setting(actions.hurry(calm, queue=13, age_s=0.12, exec_s=0.08, within_s=0.184))
+    assert hurried == Setting(2100, 9501, 12)
+    assert actions.hurry(calm, queue=0, age_s=0.0, exec_s=0.3, within_s=0.184) == calm
+
+
 def test_the_state_is_four_shares() -> None:
     seen = Observation(time_s=1.0, setting=Setting(), power_mean_w=70.0, exec_s=0.03, latency_s=0.18, rate_per_s=240.0)
     assert state(seen, 0.2, 350.0) == pytest.approx((0.2, 0.75, 0.15, 0.24))
@@ -179,6 +188,7 @@ def test_the_published_reward() -> None:
 def test_our_reward_is_energy_in_time_and_a_fine_when_late() -> None:
     assert reward(0.05, 0.1, 0.4, 0.2) == reward(0.18, 0.1, 0.4, 0.2) == pytest.approx(-0.25)
     assert reward(0.204, 0.1, 0.4, 0.2) == pytest.approx(-0.25 - 1.0 - 0.1)
+    assert reward(0.4, 0.1, 0.4, 0.2) == reward(9.0, 0.1, 0.4, 0.2)
     # No saving pays for a violation: all of the reference saved is worth 1.
     assert reward(0.2, 0.0, 0.4, 0.2) < reward(0.1, 0.4, 0.4, 0.2)
 

@@ -73,6 +73,13 @@ class Actions:
         shape = (len(memory), len(sm), len(self.batches))
         return np.broadcast_to(memory[:, None, None] & sm[None, :, None], shape).reshape(-1)
 
+    def hurry(self, action: int, queue: int, age_s: float, exec_s: float, within_s: float) -> int:
+        """The action; the highest clocks and what waits, where its run would end too late for the oldest request."""
+        if not queue or age_s + exec_s <= within_s:
+            return action
+        fitting = [batch for batch in self.batches if batch <= queue] or [self.batches[0]]
+        return self.action(Setting(self.sm_clocks_mhz[-1], self.memory_clocks_mhz[-1], fitting[-1]))
+
     def text(self) -> str:
         """For the header of a weights file."""
         return json.dumps([self.memory_clocks_mhz, self.sm_clocks_mhz, self.batches])

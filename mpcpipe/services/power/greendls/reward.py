@@ -37,10 +37,11 @@ def reward(delay_s: float, spent_j: float, reference_j: float, slo_s: float) -> 
     """-energy a request over a reference; 1 less when late, and less the later.
 
     spent_j: what a request costs beyond a GPU at rest, the waiting for its batch included: a clock that idles at 60 W
-    is no bargain. Energy is all that counts in time, and a violation costs more than any saving brings.
+    is no bargain. Energy is all that counts in time, and a violation costs more than any saving brings. Beyond twice
+    the objective later is no worse: one long queue must not outweigh all else that was learned.
     """
     cost = spent_j / reference_j
-    late = delay_s / slo_s - MARGIN
+    late = min(delay_s / slo_s, 2.0) - MARGIN
     return -cost if late <= 0 else -cost - 1.0 - late
 
 

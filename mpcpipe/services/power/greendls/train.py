@@ -106,6 +106,8 @@ class _Lesson:
             seen, rate = self._state(server), server.rate_per_s()
             allowed = self.actions.explorable(rate, self.course.slo_s, not self.learning.paper_exact)
             action = agent.choose(seen, torch.from_numpy(allowed))
+            if not self.learning.paper_exact:
+                action = self._hurried(server, action)
             gained, was_late = self._try(server, self.actions.setting(action))
             # The published agent marks each batch in time as the end of an episode, and a late one as none.
             end = float(not was_late) if self.learning.paper_exact else 0.0
@@ -154,6 +156,11 @@ class _Lesson:
             rest_j = self.floor_w * (batch.finish_s - batch.decided_s)
             gained = reward(delay_s, (batch.waiting_j + batch.busy_j - rest_j) / batch.count, self.reference_j, slo_s)
         return gained, delay_s > MARGIN * slo_s
+
+    def _hurried(self, server: Server, action: int) -> int:
+        seen, within_s = server.observation(), MARGIN * self.course.slo_s
+        exec_s = self.course.scene.known().exec_s(self.actions.setting(action))
+        return self.actions.hurry(action, seen.queue or 0, seen.oldest_wait_s or 0.0, exec_s, within_s)
 
     def _in_time(self, server: Server, setting: Setting) -> Fill:
         observation = server.observation()

@@ -82,7 +82,7 @@ def warm_up(agent: Agent, imagination: Imagination, low_per_s: float, high_per_s
         weight = torch.exp(target - target.max(dim=1, keepdim=True).values) + 0.05
         agent.optimizer.zero_grad()
         loss = (weight * (agent.online(torch.tensor(states)) - target) ** 2).mean()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         agent.optimizer.step()
         loss_value = float(loss.detach())
     agent.settle()

@@ -48,8 +48,8 @@ def save_checkpoint(path: Path, agent: Agent, actions: Actions, seed: int) -> No
     """All that training needs to go on: both networks, the optimizer's moments, the memory."""
     kept = {f"online.{name}": value for name, value in agent.online.state_dict().items()}
     kept |= {f"target.{name}": value for name, value in agent.target.state_dict().items()}
-    for number, moments in agent.optimizer.state_dict()["state"].items():
-        kept |= {f"adam.{number}.{name}": value for name, value in moments.items()}
+    for number, slot in agent.optimizer.state_dict()["state"].items():
+        kept |= {f"adam.{number}.{name}": value for name, value in slot.items()}
     kept |= {f"memory.{name}": value for name, value in agent.memory.tensors().items()}
     header = {
         "format": FORMAT + "-checkpoint",
@@ -67,10 +67,10 @@ def load_checkpoint(path: Path, agent: Agent, actions: Actions, seed: int) -> No
     """Put the agent where it was; an error where the checkpoint is of another training."""
     header, kept = _read(path)
     wanted = {"actions": actions.text(), "learning": json.dumps(asdict(agent.learning)), "seed": str(seed)}
-    for name, value in wanted.items():
-        if header.get(name) != value:
+    for name, said in wanted.items():
+        if header.get(name) != said:
             raise PowerError(
-                f"{path}: is the checkpoint of another training: its {name} is {header.get(name)}, not {value}; "
+                f"{path}: is the checkpoint of another training: its {name} is {header.get(name)}, not {said}; "
                 "give another file, or remove this one to start anew"
             )
 

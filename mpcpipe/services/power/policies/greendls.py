@@ -26,8 +26,8 @@ class GreenDLS(BatchPolicy):
 
     weights: a file of it. With weights that were trained `paper_exact` the policy acts as published: the greedy choice
     over all actions, the guard once, the memory clock at its lowest only between a batch and the next decision.
-    Otherwise the choice is among what can be filled in time, clocks are kept unless others are clearly better, and a
-    batch starts before its oldest request gets late.
+    Otherwise the choice is among what can be filled in time, clocks are kept unless others are clearly better, a batch
+    starts before its oldest request gets late, and where that is too late already the highest clocks are taken.
     Source: "GREENDLS", HIT-HPC-Group/GreenDLS (its authors' published agent).
     """
 
@@ -66,6 +66,9 @@ class GreenDLS(BatchPolicy):
         if not self.paper_exact:
             same = np.where(self.actions.with_clocks_of(observation.setting), values, -np.inf)
             action = int(same.argmax()) if same.max() >= values[action] - KEEP else action
+            exec_s = self.scene.known().exec_s(self.actions.setting(action))
+            waiting = observation.queue or 0, observation.oldest_wait_s or 0.0
+            action = self.actions.hurry(action, *waiting, exec_s, MARGIN * objective)
         setting = self.actions.setting(action)
         batch = guarded(setting.batch, observation.queue or 0, observation.oldest_wait_s or 0.0, rate, objective)
         return replace(setting, batch=batch)

@@ -26,7 +26,8 @@ class Table:
     @property
     def energy_j(self) -> Floats:
         """Of one request."""
-        return self.exec_s * self.power_w / np.array(self.batches)
+        found: Floats = self.exec_s * self.power_w / np.array(self.batches)
+        return found
 
     def setting(self, flat: int) -> Setting:
         """The setting at an index of the flattened arrays."""
