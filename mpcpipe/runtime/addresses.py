@@ -41,8 +41,8 @@ def _address(text: str, number: int, where: str) -> Address:
     if not inside:
         host, colon, port = text.partition(":")
     elif text.startswith("["):
-        host, _, after = text[1:].partition("]")
-        colon, port = after[:1], after[1:]
+        host, closed, after = text[1:].partition("]")
+        colon, port = (after[:1], after[1:]) if closed else (":", "")
     else:
         host, colon, port = text, "", ""
     if host and not colon:
