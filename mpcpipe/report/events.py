@@ -5,6 +5,7 @@ runs/20260131-101500-digits-1f2e/
     events.PARTY.jsonl      a line for each action of each worker
     job.toml                the job, without its owners' own affairs
     plan.json               only where a plan was made
+    power.PARTY.jsonl       only where the power service ran
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from mpcpipe.errors import MpcpipeError, UsageError
 from mpcpipe.job.load import load
 from mpcpipe.job.schema import Job
 from mpcpipe.report.pieces import IDLE, WAITING, Piece, Row
+from mpcpipe.report.power import PartyPower, read_power
 
 _EVENTS = re.compile(r"events\.(.+)\.jsonl")
 _NEEDED = {
@@ -121,7 +123,8 @@ class PartyEvents:
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run. plan_text: plan.json. notes: what is missing or damaged, a sentence each."""
+    """A finished run. plan_text: plan.json. power: of the parties that had the power service. notes: what is missing or
+    damaged, a sentence each."""
 
     folder: Path
     result: dict[str, Any]
@@ -129,6 +132,7 @@ class Run:
     job: Job | None = None
     plan_text: str | None = None
     notes: tuple[str, ...] = ()
+    power: tuple[PartyPower, ...] = ()
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -176,7 +180,8 @@ def read_run(folder: Path) -> Run:
         if cut:
             notes.append(f"the last line of {files[name].name} is cut off, and left out")
         parties.append(PartyEvents(name, events, _origin(result, number)))
-    return Run(folder, result, tuple(parties), job, _text(folder / "plan.json"), tuple(notes))
+    power = read_power(folder, [party.party for party in parties])
+    return Run(folder, result, tuple(parties), job, _text(folder / "plan.json"), tuple(notes), power)
 
 
 def read_events(file: Path) -> tuple[tuple[Event, ...], bool]:

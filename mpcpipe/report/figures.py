@@ -20,6 +20,14 @@ def nbytes(value: float) -> str:
     return f"{value:.0f} B"
 
 
+def joules(value: float) -> str:
+    """1.75 kJ, 12.3 J, 640 mJ."""
+    for size, unit in ((1e3, "kJ"), (1.0, "J")):
+        if value >= 0.9995 * size:
+            return f"{_three(value / size)} {unit}"
+    return f"{_three(value * 1e3)} mJ"
+
+
 def _three(value: float) -> str:
     """Three digits: 1.20, 12.0, 120."""
     return f"{value:#.3g}".rstrip(".")

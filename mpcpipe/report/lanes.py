@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from mpcpipe.plan.plan import Plan
+from mpcpipe.report import figures
 from mpcpipe.report.events import PartyEvents, Run
 from mpcpipe.report.figures import plain, seconds, share, ticks
 from mpcpipe.report.pieces import COMPUTING, WAITING, Piece, Row, columns, runs
@@ -51,6 +52,16 @@ class Lane:
 
 
 @dataclass(frozen=True)
+class ClockLane:
+    """The clock of a party's GPU over the step: an SVG path, from 0 at its foot to the highest clock of the run."""
+
+    y: float
+    path: str
+    title: str
+    note: str
+
+
+@dataclass(frozen=True)
 class Group:
     """A party's lanes, or the prediction's."""
 
@@ -59,6 +70,7 @@ class Group:
     y: float
     lanes: tuple[Lane, ...]
     predicted: bool = False
+    clock: ClockLane | None = None
 
 
 @dataclass(frozen=True)
@@ -120,11 +132,41 @@ def timeline(run: Run, step: int, name: str, plan: Plan | None = None) -> Timeli
             _lane(row, scale, y + _HEAD + i * _LANE, whole_s, own_s, _boxes(party, step, row.worker, scale))
             for i, row in enumerate(rows)
         )
-        groups.append(Group(party.party, "measured" if predicted else "", y, lanes))
-        y += _HEAD + _LANE * len(lanes) + _GAP
+        foot = y + _HEAD + _LANE * len(lanes)
+        clock = _clock_lane(run, party, step, scale, foot, begin_s + whole_s)
+        groups.append(Group(party.party, "measured" if predicted else "", y, lanes, clock=clock))
+        y = foot + (0 if clock is None else _LANE) + _GAP
     unit, factor = ("s", 1.0) if whole_s >= 1 else ("ms", 1e3)
     marks = tuple((scale.x(begin_s + at / factor), plain(at)) for at in ticks(0.0, whole_s * factor, 9))
     return Timeline(step, name, end_s - begin_s, tuple(groups), marks, unit, y - _GAP + _AXIS, _HEAD, y - _GAP)
+
+
+def _clock_lane(
+    run: Run, party: PartyEvents, step: int, scale: _Scale, y: float, end_s: float
+) -> ClockLane | None:
+    """Steps of the clock, from reading to reading; None where the party had no power service, or it saw no clock."""
+    power = next((found for found in run.power if found.party == party.party), None)
+    if power is None or power.clocks_mhz is None:
+        return None
+    own = _span(party.rows(step))
+    begin_s, stop_s = own[0], min(own[1], end_s)
+    seen = power.between(begin_s - party.origin_s, stop_s - party.origin_s)
+    if not seen:
+        return None
+    highest = max(power.clocks_mhz[1], 1.0)
+    path = []
+    for number, reading in enumerate(seen):
+        clock = reading.sm_clock_mhz or 0.0
+        x = scale.x(max(begin_s, reading.at_s + party.origin_s))
+        height = round(_BAR * (1 - clock / highest), 1)
+        path.append(f"M{x} {height}" if number == 0 else f"H{x}V{height}")
+    path.append(f"H{scale.x(stop_s)}")
+    clocks = [reading.sm_clock_mhz for reading in seen if reading.sm_clock_mhz is not None]
+    span = f"{min(clocks):.0f} MHz" if min(clocks) == max(clocks) else f"{min(clocks):.0f} to {max(clocks):.0f} MHz"
+    joules = power.joules.get(step)
+    used = "joules not known" if joules is None else figures.joules(joules)
+    title = f"clock of {power.device}, {party.party}: {span}; this step: {used}"
+    return ClockLane(y, "".join(path), title, f"{span}, {used}")
 
 
 def predicted_rows(plan: Plan) -> tuple[Row, ...]:

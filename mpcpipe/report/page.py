@@ -74,7 +74,7 @@ def page(run: Run, facts: Facts) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"seconds": figures.seconds, "nbytes": figures.nbytes}
+    environment.filters |= {"seconds": figures.seconds, "nbytes": figures.nbytes, "joules": figures.joules}
     names = names_of(run)
     lines = [timeline(run, step, name, facts.plan) for step, name in chosen_steps(run)]
     opened = openings_of(run.result["reveals"])
@@ -95,6 +95,8 @@ def page(run: Run, facts: Facts) -> str:
         no_loss=_no_loss(run),
         shown=next((index for index, one in enumerate(lines) if one.name == "median"), 0),
         party_rows=party_rows(run, names),
+        power=run.power,
+        joules=_joules(run),
         first=names[0],
         layers=facts.layers,
         most=max((layer.sent_bytes for layer in facts.layers or ()), default=0) or 1,
@@ -205,6 +207,14 @@ def _step_times(run: Run, facts: Facts) -> Chart | None:
         predicted_s = facts.plan.predicted_step_s
         levels.append((predicted_s, f"predicted {figures.seconds(predicted_s)}", "predicted"))
     return line_chart("seconds by step", steps, took, levels, in_seconds=True) if took else None
+
+
+def _joules(run: Run) -> Chart | None:
+    """Of the first party that had the power service."""
+    if not run.power or len(run.power[0].joules) < 2:
+        return None
+    first = run.power[0]
+    return line_chart(f"joules by step, {first.party}", list(first.joules), list(first.joules.values()))
 
 
 def _about(run: Run) -> list[tuple[str, str]]:
