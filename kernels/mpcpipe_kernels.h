@@ -124,6 +124,42 @@ MPK_API int mpk_and_level(const uint64_t* p, int64_t p_component, int64_t p_plan
                           int64_t planes, int64_t q_planes, int64_t words, const uint64_t* mask_0,
                           const uint64_t* mask_1, uint64_t* z);
 
+/* A value that two of four parties know, as one of the four sees it on its way to being shared: it is masked by the key
+ * stream of HMAC-SHA256(key, label), which all but the receiver of the rest know. */
+enum mpk_term_op {
+  MPK_TERM_UNKNOWN = 0, /* this party has the mask only */
+  MPK_TERM_COPY = 1,    /* a */
+  MPK_TERM_PRODUCT = 2, /* a b, or a & b */
+  MPK_TERM_CROSS = 3,   /* a b + c d */
+  MPK_TERM_CHOSEN = 4   /* a + b where c is 1, else 0 */
+};
+typedef struct mpk_term {
+  int64_t op;
+  const void *a, *b, *c, *d; /* n elements each, as far as `op` needs them */
+  const uint8_t* key;        /* at most 64 bytes; null where this party has not the mask */
+  int64_t key_bytes;
+  const uint8_t* label;
+  int64_t label_bytes;
+  int64_t mask_at, rest_at; /* the components of `out` to which mask and value - mask are added; negative: none */
+  void* wire;               /* value - mask, wire_bytes an element */
+} mpk_term;
+/* out (outs, n) = base (or 0 where it is null; it may be out itself) + the terms' masks and rests, each times 2^up. Elements have 4 or 8
+ * bytes, `bits` of them count; an element of `out` has out_bytes. With `xored` everything is bits: addition is xor.
+ * MPK_UNSUPPORTED without AES instructions. At most 16 terms and 4 components. `out` is not reduced to any range. */
+MPK_API int mpk_joint(const mpk_term* terms, int64_t count, int64_t n, int element_bytes, int bits, int xored,
+                      int wire_bytes, const void* base, int64_t base_stride, void* out, int64_t out_stride,
+                      int64_t outs, int out_bytes, int up);
+/* out += x 2^up, where x has x_bytes (1 to 8) bytes an element. */
+MPK_API int mpk_add_bytes(const uint8_t* x, int x_bytes, int64_t n, int up, void* out, int out_bytes);
+/* s = x + y + lift modulo 2^k (y may be null): out = (s >> t, a logical shift) - constant, bit = (s >= 0). */
+MPK_API int mpk_shifted(const void* x, const void* y, int64_t lift, int64_t constant, int64_t n, int element_bytes,
+                        int k, int t, void* out, void* bit, int bit_bytes);
+/* The three summands of a level of ANDs that one of four parties knows: z[c] = (x_a ^ x_b) & (y_a ^ y_b), where a and b
+ * are the two components that are not c, for planes as in mpk_and_level. z is (3, planes + q_planes, words). */
+MPK_API int mpk_and_summands(const uint64_t* p, int64_t p_component, int64_t p_plane, const uint64_t* g,
+                             int64_t g_component, int64_t g_plane, const uint64_t* q, int64_t q_component,
+                             int64_t q_plane, int64_t planes, int64_t q_planes, int64_t words, uint64_t* z);
+
 #ifdef __cplusplus
 }
 #endif

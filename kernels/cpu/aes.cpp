@@ -3,6 +3,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "aes.h"
 #include "common.h"
 #include "isa.h"
 #include "sha256.h"
@@ -97,6 +98,8 @@ Index stream_wide(const Schedule& s, std::uint64_t number, std::uint8_t* out, In
 
 #endif
 
+}  // namespace
+
 void aes128_ctr(const std::uint8_t* key, std::uint64_t first_block, std::uint8_t* out, Index nbytes) {
   require(nbytes >= 0);
   require(nbytes <= std::numeric_limits<Index>::max() / 16, MPK_TOO_LARGE);
@@ -113,6 +116,8 @@ void aes128_ctr(const std::uint8_t* key, std::uint64_t first_block, std::uint8_t
   (void)key, (void)out;
 #endif
 }
+
+namespace {
 
 // Brings n words into the range of `bits` bits, as signed representatives.
 template <class T>

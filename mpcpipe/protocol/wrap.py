@@ -52,9 +52,20 @@ class Wrap:
         """Bytes of an element's correction."""
         return correction_bytes(self.bits)
 
+    @property
+    def lift(self) -> int:
+        """2^(k-2), added to one of the two summands, never to both."""
+        return 1 << (self.ring.bits - 2)
+
+    @property
+    def constant(self) -> int:
+        """Taken from the quotient's summand of who has not added `lift`."""
+        k, t = self.ring.bits, self.bits
+        return (1 << (k - t)) + (1 << (k - 2 - t)) - 1
+
     def lifted(self, u: torch.Tensor) -> torch.Tensor:
         """u + 2^(k-2): one of the two summands, never both."""
-        return self.ring.wrap(u + (1 << (self.ring.bits - 2)))
+        return self.ring.wrap(u + self.lift)
 
     def deal(self, r_a: torch.Tensor, r_b: torch.Tensor, c0: torch.Tensor) -> torch.Tensor:
         """c1 in bytes, from the masks and c0 (n,); reduced to t bits: a carry into the rest of its bytes would tell
@@ -89,6 +100,4 @@ class Wrap:
         mask: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """The quotient's summand of who knows v, less `mask`."""
-        k, t = self.ring.bits, self.bits
-        constant = (1 << (k - t)) + (1 << (k - 2 - t)) - 1
-        return ops.quotient_half(v, b, alpha, beta, dealt, mask, k, t, False, constant)
+        return ops.quotient_half(v, b, alpha, beta, dealt, mask, self.ring.bits, self.bits, False, self.constant)

@@ -15,6 +15,7 @@ from typing import Protocol
 import torch
 
 from mpcpipe.random.prg import GENERATORS, native_draws
+from mpcpipe.ring.native import NativeLibrary
 from mpcpipe.ring.ops import words
 from mpcpipe.ring.ring import Ring
 
@@ -74,6 +75,15 @@ class PrgTape:
     def planes(self, holders: Holders, label: str, count: int, n: int) -> torch.Tensor:
         """`count` rows of n uniform bits, packed: int64 (count, words(n))."""
         return self._drawn(holders, label, torch.empty((count, words(n)), dtype=torch.int64), _WORD)
+
+    @property
+    def library(self) -> NativeLibrary | None:
+        """What makes this tape's streams inside of a native pass, from `key_for`; None if this tape draws otherwise."""
+        return None if self._elsewhere else self._library
+
+    def key_for(self, holders: Holders, label: str) -> bytes:
+        """The key under which a native pass draws what belongs to `label`, which is used up, as by a draw."""
+        return self._key(holders, label)
 
     def _drawn(self, holders: Holders, label: str, out: torch.Tensor, ring: Ring) -> torch.Tensor:
         key = self._key(holders, label)

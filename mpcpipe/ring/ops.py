@@ -186,3 +186,21 @@ def and_level(
     x_0 & (y_0 ^ y_1) ^ x_1 & y_0 ^ mask_0 ^ mask_1, int64 (n + len(q), words), of which are the masks.
     """
     return (_native(p, g) or reference).and_level(p, g, q, mask_0, mask_1)
+
+
+def shifted(
+    x: torch.Tensor, y: torch.Tensor | None, lift: int, constant: int, bits: int, shift: int, small: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(s >> shift) - constant, a logical shift of s = x + y + lift modulo 2^bits (n,); and 1 where s >= 0, as `small`.
+
+    New memory.
+    """
+    return (_native(x, y) or reference).shifted(x, y, lift, constant, bits, shift, small)
+
+
+def and_summands(p: torch.Tensor, g: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    """The summands of ANDs that one of four parties knows: p and g (3, n, words), then the last planes of p and q.
+
+    For c = 0, 1, 2 (x_a ^ x_b) & (y_a ^ y_b), a and b the two that are not c: int64 (3, n + len(q), words).
+    """
+    return (_native(p, g) or reference).and_summands(p, g, q)

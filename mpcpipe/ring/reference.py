@@ -196,3 +196,18 @@ def and_level(
     x, y = torch.cat((p, p[:, p.shape[1] - q.shape[1] :]), dim=1), torch.cat((g, q), dim=1)
     z = (x[0] & (y[0] ^ y[1])).bitwise_xor_(x[1] & y[0])
     return z.bitwise_xor_(mask_0).bitwise_xor_(mask_1)
+
+
+def shifted(
+    x: torch.Tensor, y: torch.Tensor | None, lift: int, constant: int, bits: int, shift: int, small: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(s >> shift) - constant, a logical shift of s = x + y + lift modulo 2^bits; and 1 where s >= 0, as `small`."""
+    ring = Ring(bits)
+    total = ring.wrap((x if y is None else x + y) + lift)
+    return ring.wrap(ring.shift_right(total, shift) - constant), (total >= 0).to(small)
+
+
+def and_summands(p: torch.Tensor, g: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    """(x_a ^ x_b) & (y_a ^ y_b), a and b the two that are not c, for c = 0, 1, 2: x and y as in `and_level`."""
+    x, y = torch.cat((p, p[:, p.shape[1] - q.shape[1] :]), dim=1), torch.cat((g, q), dim=1)
+    return torch.stack([(x[a] ^ x[b]) & (y[a] ^ y[b]) for a, b in ((1, 2), (0, 2), (0, 1))])

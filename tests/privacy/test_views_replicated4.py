@@ -75,7 +75,7 @@ async def _into_halves(p: Replicated4, x: list[torch.Tensor]) -> Any:
 
 def _and(p: Replicated4, x: list[torch.Tensor]) -> Any:
     first, second = (_bits(secret).data.unsqueeze(1) for secret in x)
-    return p._and(first, second, "and")
+    return p._and(first, second, second[:, :0], "and")
 
 
 async def _select_again(p: Replicated4, x: list[torch.Tensor]) -> Any:

@@ -15,12 +15,10 @@ import torch
 
 from mpcpipe.protocol.base import Bits, Share
 from mpcpipe.protocol.carry import carry
-from mpcpipe.protocol.replicated4.joint import Joint, Known
+from mpcpipe.protocol.replicated4.joint import Joint, Values
 from mpcpipe.protocol.replicated4.kinds import Planes
-from mpcpipe.protocol.replicated4.roles import PAIRS, others
+from mpcpipe.protocol.replicated4.terms import Value
 from mpcpipe.ring import ops
-
-PLANES = Planes()
 
 
 class Compare(Joint, ABC):
@@ -38,32 +36,29 @@ class Compare(Joint, ABC):
         own = ops.bit_planes(first + second, m)
         if self.party < 2:
             torch.bitwise_not(own[low], out=own[low])  # the sign bit flipped: 1 means x >= 0
-        bits = self.joined(await self.reshare(f"{label}/bits", self.halves("bits", own, PLANES)), own)
+        kind = Planes(own.shape[1])
+        shared = self.halves("bits", Value("copy", (own.view(-1),)))
+        (bits,) = await self.reshare(f"{label}/bits", Values(kind, own.numel(), shared))
+        bits = bits.view(3, m, -1)
         propagate = bits[:, :low]
-        crossing = self.crossing("and", lambda i, j: propagate[i] & propagate[j], tuple(own[:low].shape), PLANES)
-        generate = torch.zeros_like(propagate)
-        for pieces in await self.reshare(f"{label}/and", crossing):
-            self.collect(generate, pieces, PLANES)
+        rows = [propagate[i].reshape(-1) for i in range(3)]
+        crossing = self.crossing("and", lambda i, j: Value("and", (rows[i], rows[j])))
+        (generate,) = await self.reshare(f"{label}/and", Values(kind, low * kind.words, crossing))
 
         async def ands(p: torch.Tensor, g: torch.Tensor, q: torch.Tensor, level: int) -> torch.Tensor:
-            twice = torch.cat((p, p[:, p.shape[1] - q.shape[1] :]), dim=1)
-            return await self._and(twice, torch.cat((g, q), dim=1), f"{label}/level{level}")
+            return await self._and(p, g, q, f"{label}/level{level}")
 
-        return Bits(bits[:, low] ^ await carry(generate, propagate, ands), tuple(x.shape[1:]))
+        top = await carry(generate.view(3, low, -1), propagate, ands)
+        return Bits(bits[:, low] ^ top, tuple(x.shape[1:]))
 
-    async def _and(self, x: torch.Tensor, y: torch.Tensor, label: str) -> torch.Tensor:
-        """AND of shares of planes (3, planes, words): the bilinear product over Z_2, resharing included. 1 round.
+    async def _and(self, p: torch.Tensor, g: torch.Tensor, q: torch.Tensor, label: str) -> torch.Tensor:
+        """p & g, then the last planes of p & q (see `protocol.carry`): the bilinear product over Z_2, resharing
+        included. 1 round.
 
         Over Z_2 each square is counted three times, which is once.
         """
-        values = []
-        for pair in PAIRS:
-            value = None
-            if self.party in pair:
-                i, j = (self.index(component) for component in others(*pair))
-                value = (x[i] ^ x[j]) & (y[i] ^ y[j])
-            values.append(Known("", pair, value, tuple(x.shape[1:]), PLANES))
-        out = torch.zeros_like(x)
-        for pieces in await self.reshare(label, values):
-            self.collect(out, pieces, PLANES)
-        return out
+        z = ops.and_summands(p, g, q)
+        planes, words = z.shape[1:]
+        summands = self.summands(z.view(3, -1))
+        (out,) = await self.reshare(label, Values(Planes(words), planes * words, summands))
+        return out.view(3, planes, words)

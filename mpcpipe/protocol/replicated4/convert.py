@@ -18,8 +18,9 @@ from dataclasses import dataclass
 import torch
 
 from mpcpipe.protocol.base import Bits, Share
-from mpcpipe.protocol.replicated4.joint import Joint
+from mpcpipe.protocol.replicated4.joint import Joint, Values
 from mpcpipe.protocol.replicated4.kinds import Elements
+from mpcpipe.protocol.replicated4.terms import Value
 from mpcpipe.ring import ops
 from mpcpipe.ring.bilinear import Shape
 
@@ -48,11 +49,11 @@ class Convert(Joint, ABC):
         """
         label, kind = self.label("to_ring"), Elements(self.ring)
         own = self._own_bit(bits)
-        out = self.joined(await self.reshare(f"{label}/bits", self.halves("bit", own, kind)), own)
-        crossing = self.crossing("both", lambda i, j: out[i] * out[j] * -2, tuple(own.shape), kind)
-        pieces = await self.reshare(f"{label}/both", crossing)
-        for piece in pieces:
-            self.collect(out, piece, kind)
+        n = own.numel()
+        (out,) = await self.reshare(f"{label}/bits", Values(kind, n, self.halves("bit", Value("copy", (own,)))))
+        twice = out * -2
+        crossing = self.crossing("both", lambda i, j: Value("product", (out[i], twice[j])))
+        (out,) = await self.reshare(f"{label}/both", Values(kind, n, crossing, out.clone()))
         return self.ring.wrap(out).reshape(3, *bits.shape)
 
     async def select(self, bits: Bits, x: Share) -> tuple[Share, Selector]:
@@ -71,17 +72,14 @@ class Convert(Joint, ABC):
     ) -> tuple[Share, Selector]:
         if tuple(x.shape[1:]) != tuple(shape):
             raise ValueError(f"bits of shape {tuple(shape)} cannot select from a value of shape {tuple(x.shape[1:])}")
-        label, kind, flat = self.label("select"), Elements(self.ring), x.reshape(3, -1)
-        first, second = self.own_half(flat)
-        chosen = (first + second).bitwise_and_(-own)
-        values = self.halves("chosen", chosen, kind)
+        label, kind, flat, n = self.label("select"), Elements(self.ring), x.reshape(3, -1), own.numel()
+        chosen = Value("chosen", (*self.own_half(flat), own))
+        groups = [Values(kind, n, self.halves("chosen", chosen))]
         if shares is None:
-            values += self.halves("bit", own, kind)
-        pieces = await self.reshare(f"{label}/halves", values)
-        out = self.joined(pieces[:2], own)
-        s = self.joined(pieces[2:], own) if shares is None else shares
-        rest = flat - 2 * out
-        crossing = self.crossing("both", lambda i, j: (s[i] * rest[j]).addcmul_(s[j], rest[i]), tuple(own.shape), kind)
-        for piece in await self.reshare(f"{label}/both", crossing):
-            self.collect(out, piece, kind)
+            groups.append(Values(kind, n, self.halves("bit", Value("copy", (own,)))))
+        out, *made = await self.reshare(f"{label}/halves", *groups)
+        s = made[0] if shares is None else shares
+        rest = torch.sub(flat, out, alpha=2)
+        crossing = self.crossing("both", lambda i, j: Value("cross", (s[i], rest[j], s[j], rest[i])))
+        (out,) = await self.reshare(f"{label}/both", Values(kind, n, crossing, out))
         return self.ring.wrap(out).reshape(3, *shape), Selector(own, s, shape)

@@ -20,13 +20,12 @@ from dataclasses import dataclass
 import torch
 
 from mpcpipe.link.base import Part
-from mpcpipe.protocol.replicated4 import cost
 from mpcpipe.protocol.replicated4.evidence import Journal, Route
 from mpcpipe.protocol.replicated4.kinds import Kind
-from mpcpipe.protocol.replicated4.roles import CROSSING, Pair, Roles, knowing, others
+from mpcpipe.protocol.replicated4.roles import CROSSING, PAIRS, RECEIVERS, Pair, Roles, knowing
+from mpcpipe.protocol.replicated4.terms import Term, Value, masked, received
 from mpcpipe.protocol.rounds import Round
 from mpcpipe.random.mac import KEY_BYTES, tag
-from mpcpipe.ring.bilinear import Shape
 
 
 @dataclass(eq=False)
@@ -53,17 +52,36 @@ class Message:
 
 @dataclass(frozen=True)
 class Known:
-    """A value that the two parties of `pair` know (None at the others), to be shared. name: of its streams."""
+    """A value that the two parties of `pair` know, to be shared; None at the others. name: of its streams.
+
+    The first of the pair sends the first half.
+    """
 
     name: str
     pair: Pair
-    value: torch.Tensor | None
-    shape: Shape
+    value: Value | None
+
+
+@dataclass(frozen=True)
+class Values:
+    """Values of one kind, numel elements each, that are shared in one round; their sharings are added up.
+
+    into: a share (3, numel) that they are added to, times 2^up: in place, so it must be the operation's own.
+    """
+
     kind: Kind
+    numel: int
+    known: Sequence[Known]
+    into: torch.Tensor | None = None
+    up: int = 0
 
 
-Pieces = dict[int, tuple[torch.Tensor, torch.Tensor]]
-"""By component, those that this party holds: its first and second half along the last dimension."""
+@dataclass(frozen=True)
+class _Begun:
+    values: Values
+    terms: list[Term]
+    messages: list[Message]
+    out: torch.Tensor
 
 
 class Joint(Roles, ABC):
@@ -84,11 +102,11 @@ class Joint(Roles, ABC):
                 send.setdefault(message.receiver, []).append(message.known())
             elif message.receiver == self.party:
                 receive.setdefault(message.sender, []).append(message.part)
-        received = await Round(label, send, receive)
+        arrived = await Round(label, send, receive)
         taken = dict.fromkeys(receive, 0)
         for message in messages:
             if message.receiver == self.party:
-                message.value = received[message.sender][taken[message.sender]]
+                message.value = arrived[message.sender][taken[message.sender]]
                 taken[message.sender] += 1
         # After the round, so that at every party this comes at the same place of its program.
         routes: dict[Route, list[torch.Tensor]] = {}
@@ -107,77 +125,80 @@ class Joint(Roles, ABC):
         holders = (min(witness, receiver), max(witness, receiver))
         return tag(self.tape.planes(holders, f"{label}/tag{sender}{receiver}", 1, 8 * KEY_BYTES), parts)
 
-    async def reshare(self, label: str, values: Sequence[Known]) -> list[Pieces]:
-        """Sharings of values that two parties know: the components that this party holds, two of each. 1 round.
+    async def reshare(self, label: str, *groups: Values) -> list[torch.Tensor]:
+        """For each group the share (3, numel) of its sum, not reduced to the ring's range. 1 round.
 
         Security: what a party receives is masked by a stream of the three others. Cost: an element an element.
         """
-        messages: list[Message] = []
-        found: list[Pieces | Callable[[], Pieces]] = [self._prepare(label, known, messages) for known in values]
-        await self.exchange(label, messages)
-        return [pieces() if callable(pieces) else pieces for pieces in found]
+        begun = [self._begin(label, values) for values in groups]
+        await self.exchange(label, [message for group in begun for message in group.messages])
+        return [self._finish(group) for group in begun]
 
-    def _prepare(self, label: str, known: Known, messages: list[Message]) -> Pieces | Callable[[], Pieces]:
-        (a, b), (c, d) = known.pair, others(*known.pair)
-        kind, tape, name = known.kind, self.tape, f"{label}/{known.name}{a}{b}"
-        *lead, n = known.shape
-        n1, n2 = cost.halves(n)
-        shape1, shape2 = (*lead, n1), (*lead, n2)
-        first = Message(a, b, c, kind.part(shape1), None)
-        second = Message(b, a, d, kind.part(shape2), None)
-        messages += (first, second)
-        mask1 = kind.mask(tape, self.without(c), name, shape1) if self.party != c else None
-        mask2 = kind.mask(tape, self.without(d), name, shape2) if self.party != d else None
-        if known.value is not None:
-            assert mask1 is not None and mask2 is not None
-            rest1 = kind.minus(known.value[..., :n1], mask1)
-            rest2 = kind.minus(known.value[..., n1:], mask2)
-            first.value, second.value = kind.to_wire(rest1), kind.to_wire(rest2)
-            return {c: (mask1, rest2), d: (rest1, mask2)}
+    def _begin(self, label: str, values: Values) -> _Begun:
+        kind, into = values.kind, values.into
+        like = next((known.value.tensors[0] for known in values.known if known.value is not None), into)
+        assert like is not None, "of the six pairs every party is in three, of each half's in one"
+        out = into
+        if out is None:
+            out = torch.empty((3, values.numel), dtype=kind.dtype, device=like.device)
+        terms: list[Term] = []
+        start = 0
+        for half, numel in enumerate(kind.halves(values.numel)):
+            of_half = [self._term(label, known, half, start, numel) for known in values.known] if numel else []
+            if of_half:
+                masked(self.tape, self.party, kind, of_half, into, out, values.up)
+            terms += of_half
+            start += numel
+        return _Begun(values, terms, [message_of(term, kind) for term in terms], out)
 
-        def received() -> Pieces:
-            mine, shape = (first, shape1) if self.party == c else (second, shape2)
-            if mine.value is None:
-                rest = (mask2 if mask1 is None else mask1).new_empty(shape)  # type: ignore[union-attr]
-            else:
-                rest = kind.from_wire(mine.value, shape)
-            if mask1 is None:
-                assert mask2 is not None
-                return {d: (rest, mask2)}
-            return {c: (mask1, rest)}
+    def _term(self, label: str, known: Known, half: int, start: int, numel: int) -> Term:
+        """a ── rest ──> c for the first half, b ── rest ──> d for the second, as this party sees it."""
+        sender, witness = known.pair if half == 0 else (known.pair[1], known.pair[0])
+        receiver = RECEIVERS[known.pair][half]
+        rest_of = RECEIVERS[known.pair][1 - half]  # the component of the rest; the mask's is the receiver's number
+        return Term(
+            sender,
+            witness,
+            receiver,
+            f"{label}/{known.name}{min(known.pair)}{max(known.pair)}",
+            start,
+            numel,
+            None if self.party == receiver else self.index(receiver),
+            None if self.party == rest_of else self.index(rest_of),
+            known.value,
+        )
 
-        return received
+    def _finish(self, begun: _Begun) -> torch.Tensor:
+        for term, message in zip(begun.terms, begun.messages, strict=True):
+            if term.receiver == self.party:
+                term.wire = message.value
+                received(self.tape, begun.values.kind, term, begun.out, begun.values.up)
+        return begun.out
 
-    def collect(self, out: torch.Tensor, pieces: Pieces, kind: Kind) -> None:
-        """Add a sharing to the share `out` (3, ...)."""
-        for component, (first, second) in pieces.items():
-            target = out[self.index(component)]
-            n1 = first.shape[-1]
-            kind.add(target[..., :n1], first)
-            kind.add(target[..., n1:], second)
+    def summands(self, z: torch.Tensor) -> list[Known]:
+        """Of a partial (3, n) the summand of each pair of parties, to be shared."""
+        values = []
+        for a, b in PAIRS:
+            peer = {a: b, b: a}.get(self.party)
+            value = None if peer is None else Value("copy", (z[self.stands(peer)],))
+            values.append(Known("", (a, b), value))
+        return values
 
-    def halves(self, name: str, own: torch.Tensor, kind: Kind) -> list[Known]:
+    def halves(self, name: str, value: Value) -> list[Known]:
         """The half of a value that this party knows, and the other two's half, to be shared."""
-        shape = tuple(own.shape)
         low = self.party < 2
-        return [
-            Known(name, (2, 3), None if low else own, shape, kind),
-            Known(name, (0, 1), own if low else None, shape, kind),
-        ]
+        return [Known(name, (2, 3), None if low else value), Known(name, (0, 1), value if low else None)]
 
-    def joined(self, pieces: Sequence[Pieces], like: torch.Tensor) -> torch.Tensor:
-        """The shares (3, *like.shape) of components 0 and 1 of one half, and 2 and 3 of the other."""
-        out = like.new_empty((3, *like.shape))
-        for half in pieces:
-            for component, (first, second) in half.items():
-                torch.cat((first, second), dim=-1, out=out[self.index(component)])
-        return out
-
-    def crossing(self, name: str, product: Callable[[int, int], torch.Tensor], shape: Shape, kind: Kind) -> list[Known]:
+    def crossing(self, name: str, product: Callable[[int, int], Value]) -> list[Known]:
         """The four products of components of different halves; product(i, j), i and j as in a share of this party."""
         values = []
         for i, j in CROSSING:
             pair = knowing(i, j)
             value = product(self.index(i), self.index(j)) if self.party in pair else None
-            values.append(Known(name, pair, value, shape, kind))
+            values.append(Known(name, pair, value))
         return values
+
+
+def message_of(term: Term, kind: Kind) -> Message:
+    """What is sent of a term, and by whom."""
+    return Message(term.sender, term.witness, term.receiver, kind.part(term.numel), term.wire)

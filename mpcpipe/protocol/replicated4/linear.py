@@ -19,14 +19,13 @@ from abc import ABC
 import torch
 
 from mpcpipe.protocol.base import Partial, Share
-from mpcpipe.protocol.replicated4.joint import Joint, Known, Message
+from mpcpipe.protocol.replicated4.joint import Joint, Values, message_of
 from mpcpipe.protocol.replicated4.kinds import Elements, Narrow
 from mpcpipe.protocol.replicated4.roles import PAIRS, others
+from mpcpipe.protocol.replicated4.terms import Term, Value, masked, received
 from mpcpipe.protocol.wrap import Wrap
+from mpcpipe.ring import ops
 from mpcpipe.ring.bilinear import Bilinear
-
-_INTO_HALVES = ((0, 2), (2, 1), (1, 3), (3, 0))
-"""Sender and witness of a summand that parties of both halves know. The receiver is the sender's partner."""
 
 
 class Linear(Joint, ABC):
@@ -64,40 +63,36 @@ class Linear(Joint, ABC):
         n = flat.shape[1]
         label, kind = self.label("reduce"), Elements(self.ring)
         if truncate:
-            return await self._divide(await self._into_halves(flat, label), label, truncate, shape)
-        summands = [Known("", pair, self._summand(flat, pair), (n,), kind) for pair in PAIRS]
-        out = torch.zeros_like(flat)
-        for pieces in await self.reshare(label, summands):
-            self.collect(out, pieces, kind)
+            return await self._divide(await self._into_halves(flat, label), None, label, truncate, shape)
+        (out,) = await self.reshare(label, Values(kind, n, self.summands(flat)))
         return self.ring.wrap(out).reshape(3, *shape)
-
-    def _summand(self, z: torch.Tensor, pair: tuple[int, int]) -> torch.Tensor | None:
-        if self.party not in pair:
-            return None
-        return z[self.stands(pair[0] if pair[1] == self.party else pair[1])]
 
     async def _into_halves(self, z: torch.Tensor, label: str) -> torch.Tensor:
         """u at parties 2 and 3, v at parties 0 and 1, u + v = z: masked by streams that become the other half.
 
         party 0 ──> 1, party 2 ──> 3, party 1 ──> 0, party 3 ──> 2: summand - stream of all but the receiver
         """
-        kind, own = Elements(self.ring), z[self.stands(self.partner)].clone()
-        messages: list[Message] = []
-        for sender, witness in _INTO_HALVES:
-            receiver = sender ^ 1
-            message = Message(sender, witness, receiver, kind.part((own.numel(),)), None)
-            messages.append(message)
-            if self.party == receiver:
-                continue
-            mask = kind.mask(self.tape, self.without(receiver), f"{label}/half{receiver}", (own.numel(),))
-            if self.party in (sender, witness):
-                message.value = kind.minus(z[self.stands(witness if self.party == sender else sender)], mask)
-            own.add_(message.known() if self.party == sender else mask)
+        kind, n = Elements(self.ring), z.shape[1]
+        out = torch.empty((1, n), dtype=z.dtype, device=z.device)
+        terms = [self._into_half(z, label, sender, witness) for sender, witness in PAIRS[:4]]
+        base = z[self.stands(self.partner)].unsqueeze(0)
+        masked(self.tape, self.party, kind, terms, base, out, 0)
+        messages = [message_of(term, kind) for term in terms]
         await self.exchange(f"{label}/halves", messages)
-        for message in messages:
-            if message.receiver == self.party and message.value is not None:
-                own.add_(message.value)
-        return self.ring.wrap(own)
+        for term, message in zip(terms, messages, strict=True):
+            if term.receiver == self.party:
+                term.wire = message.value
+                received(self.tape, kind, term, out, 0)
+        return self.ring.wrap(out[0])
+
+    def _into_half(self, z: torch.Tensor, label: str, sender: int, witness: int) -> Term:
+        """The rest goes to the half of sender and receiver, the mask to the others'."""
+        receiver = sender ^ 1
+        own = self.party in (sender, receiver)
+        peer = {sender: witness, witness: sender}.get(self.party)
+        value = None if peer is None else Value("copy", (z[self.stands(peer)],))
+        at = (None, 0) if own else (0, None)
+        return Term(sender, witness, receiver, f"{label}/half{receiver}", 0, z.shape[1], *at, value)
 
     async def truncate(self, x: Share, bits: int) -> Share:
         """x / 2^bits, from the halves x_0 + x_1 and x_2 + x_3.
@@ -105,29 +100,23 @@ class Linear(Joint, ABC):
         Security: as `reduce`. Cost: 2 rounds, k/2 + 3/2 (bits rounded up to bytes) bits a party and element.
         """
         first, second = self.own_half(x.reshape(3, -1))
-        return await self._divide(self.ring.wrap(first + second), self.label("truncate"), bits, x.shape[1:])
+        return await self._divide(first, second, self.label("truncate"), bits, x.shape[1:])
 
-    async def _divide(self, own: torch.Tensor, label: str, bits: int, shape: torch.Size) -> Share:
-        """(u + v) / 2^bits, where `own` is u at parties 2 and 3, v at parties 0 and 1; see `protocol.wrap`.
+    async def _divide(self, x: torch.Tensor, y: torch.Tensor | None, label: str, bits: int, shape: torch.Size) -> Share:
+        """(u + v) / 2^bits, where x + y is u at parties 2 and 3, v at parties 0 and 1; see `protocol.wrap`.
 
         round 1   u >> t, v >> t, and the bits a and b (t bits each)       shared
         round 2   a b, its four cross products (t bits each)               shared
         """
-        wrap, ring = Wrap(self.ring, bits), self.ring
+        wrap, ring, n = Wrap(self.ring, bits), self.ring, x.numel()
         whole, small = Elements(ring), Narrow(wrap.small, wrap.nbytes)
-        if self.party >= 2:
-            own = wrap.lifted(own)
-        shifted = ring.shift_right(own, bits)
-        bit = (own >= 0).to(wrap.small.dtype)
-        shared = await self.reshare(
-            f"{label}/shift", [*self.halves("shifted", shifted, whole), *self.halves("bit", bit, small)]
+        lift, constant = (0, wrap.constant) if self.party < 2 else (wrap.lift, 0)
+        shifted, bit = ops.shifted(x, y, lift, constant, ring.bits, bits, wrap.small.dtype)
+        out, factors = await self.reshare(
+            f"{label}/shift",
+            Values(whole, n, self.halves("shifted", Value("copy", (shifted,)))),
+            Values(small, n, self.halves("bit", Value("copy", (bit,)))),
         )
-        out, factors = self.joined(shared[:2], shifted), self.joined(shared[2:], bit)
-        crossing = self.crossing("wrap", lambda i, j: factors[i] * factors[j], tuple(bit.shape), small)
-        product = torch.zeros_like(factors)
-        for pieces in await self.reshare(f"{label}/wrap", crossing):
-            self.collect(product, pieces, small)
-        out.add_(product.to(ring.dtype) << (ring.bits - bits))
-        if self.party != 0:
-            out[self.index(0)] -= (1 << (ring.bits - bits)) + (1 << (ring.bits - 2 - bits)) - 1
+        crossing = self.crossing("wrap", lambda i, j: Value("product", (factors[i], factors[j])))
+        (out,) = await self.reshare(f"{label}/wrap", Values(small, n, crossing, out, ring.bits - bits))
         return ring.wrap(out).reshape(3, *shape)

@@ -10,7 +10,6 @@ A share is (3, *shape): party p's components p+1, p+2, p+3 (modulo 4), in this o
 from __future__ import annotations
 
 from abc import ABC
-from itertools import combinations
 from typing import ClassVar
 
 import torch
@@ -19,7 +18,15 @@ from mpcpipe.protocol.base import Protocol
 from mpcpipe.random.tape import Holders
 
 Pair = tuple[int, int]
-PAIRS: tuple[Pair, ...] = tuple(combinations(range(4), 2))
+PAIRS: tuple[Pair, ...] = ((0, 2), (2, 1), (1, 3), (3, 0), (0, 1), (2, 3))
+"""All pairs of parties. Who stands first sends the larger half where a value cannot be cut evenly: of the pairs with
+parties of both halves everybody once.
+"""
+RECEIVERS: dict[Pair, Pair] = {
+    **{pair: (pair[0] ^ 1, pair[1] ^ 1) for pair in PAIRS[:4]},
+    **{(0, 1): (2, 3), (2, 3): (0, 1)},
+}
+"""Of what the first and the second party of a pair send."""
 CROSSING: tuple[Pair, ...] = tuple((i, j) for i in (0, 1) for j in (2, 3))
 """Components of different halves, (i, j); products of them are known to the two parties that lack neither."""
 
@@ -30,9 +37,8 @@ def others(*parties: int) -> tuple[int, ...]:
 
 
 def knowing(i: int, j: int) -> Pair:
-    """The two parties that hold both x_i and x_j."""
-    first, second = others(i, j)
-    return first, second
+    """The two parties that hold both x_i and x_j, as they stand in PAIRS."""
+    return next(pair for pair in PAIRS if i not in pair and j not in pair)
 
 
 class Roles(Protocol, ABC):

@@ -33,14 +33,14 @@ class Sharing(Joint, ABC):
         numel = torch.Size(shape).numel()
         kind = Elements(self.ring)
         a, b, c = ((owner + step) % 4 for step in (1, 2, 3))
-        masks = {x: kind.mask(self.tape, self.without(x), label, (numel,)) for x in (a, b) if x != self.party}
+        masks = {x: kind.mask(self.tape, self.without(x), label, numel) for x in (a, b) if x != self.party}
         rest = None
         if self.party == owner:
             if value is None or tuple(value.shape) != tuple(shape):
                 raise ValueError(f"party {owner} must give a value of shape {tuple(shape)} to share")
             rest = kind.minus(value.reshape(-1) - masks[a], masks[b])
-        to_b = Message(owner, None, b, kind.part((numel,)), rest)
-        to_a = Message(owner, b, a, kind.part((numel,)), rest, to_b)
+        to_b = Message(owner, None, b, kind.part(numel), rest)
+        to_a = Message(owner, b, a, kind.part(numel), rest, to_b)
         await self.exchange(label, [to_b, to_a])
         own = to_a.value if self.party == a else to_b.value
         like = next(iter(masks.values()))

@@ -39,6 +39,22 @@ class Conv(ctypes.Structure):
     ]
 
 
+class Term(ctypes.Structure):
+    """struct mpk_term."""
+
+    _fields_ = [
+        ("op", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in "abcd"),
+        ("key", ctypes.c_char_p),
+        ("key_bytes", ctypes.c_int64),
+        ("label", ctypes.c_char_p),
+        ("label_bytes", ctypes.c_int64),
+        ("mask_at", ctypes.c_int64),
+        ("rest_at", ctypes.c_int64),
+        ("wire", ctypes.c_void_p),
+    ]
+
+
 @lru_cache(maxsize=1024)
 def conv_struct(shape: ConvShape) -> Conv:
     """The shape as the library takes it."""
@@ -70,6 +86,13 @@ SIGNATURES: dict[str, tuple[type, ...]] = {
     "mpk_deal": (_POINTER, _POINTER, _POINTER, _SIZE, _INT, _INT, _INT, _POINTER),
     "mpk_quotient_half": (*(_POINTER,) * 5, _INT, _INT, _SIZE, _POINTER, _SIZE, _INT, _INT, _INT, _POINTER),
     "mpk_and_level": (*(_POINTER, _SIZE, _SIZE) * 3, *(_SIZE,) * 3, *(_POINTER,) * 3),
+    "mpk_joint": (
+        *(ctypes.POINTER(Term), _SIZE, _SIZE, *(_INT,) * 4),
+        *(_POINTER, _SIZE, _POINTER, _SIZE, _SIZE, _INT, _INT),
+    ),
+    "mpk_add_bytes": (_POINTER, _INT, _SIZE, _INT, _POINTER, _INT),
+    "mpk_shifted": (_POINTER, _POINTER, _SIZE, _SIZE, _SIZE, _INT, _INT, _INT, _POINTER, _POINTER, _INT),
+    "mpk_and_summands": (*(_POINTER, _SIZE, _SIZE) * 3, *(_SIZE,) * 3, _POINTER),
 }
 
 

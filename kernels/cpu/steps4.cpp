@@ -1,0 +1,355 @@
+// Local steps of four parties: values that two of them know become masks, messages and shares, in one pass over blocks
+// that stay in the cache.
+#include <cstring>
+#include <type_traits>
+
+#include "aes.h"
+#include "common.h"
+#include "isa.h"
+#include "sha256.h"
+
+namespace mpk {
+namespace {
+
+#define MPK_INLINE inline __attribute__((always_inline))
+
+constexpr Index kBlock = 1024;  // elements; streams are drawn from multiples of it, which are whole cipher blocks
+constexpr int kMostTerms = 16, kMostOut = 4;
+
+// As signed numbers of fewer bits than T has, which is unsigned. Apart from the loops of whole words: there is no
+// vector instruction for it.
+template <class T>
+MPK_INLINE void wrap(T* x, Index n, int spare) {
+  using Signed = std::make_signed_t<T>;
+  if (spare == 0) return;
+  for (Index i = 0; i < n; ++i) x[i] = static_cast<T>(static_cast<Signed>(x[i] << spare) >> spare);
+}
+
+// What stays the same for all blocks.
+struct Joint {
+  const mpk_term* terms;
+  Index count, n;
+  int spare, wire_bytes, up;
+  bool xored;
+  const void* base;
+  Index base_stride;
+  void* out;
+  Index out_stride, outs;
+};
+
+struct Streams {
+  std::uint8_t key[kMostTerms][kShaDigest];
+};
+
+template <class T, bool Xored>
+struct Blocks {
+  static MPK_INLINE T plus(T x, T y) { return Xored ? static_cast<T>(x ^ y) : static_cast<T>(x + y); }
+  static MPK_INLINE T minus(T x, T y) { return Xored ? static_cast<T>(x ^ y) : static_cast<T>(x - y); }
+  static MPK_INLINE T times(T x, T y) { return Xored ? static_cast<T>(x & y) : static_cast<T>(x * y); }
+
+  static MPK_INLINE void value(const mpk_term& term, Index start, Index here, T* __restrict v) {
+    const auto from = [start](const void* first) {
+      return first == nullptr ? nullptr : static_cast<const T*>(first) + start;
+    };
+    const T *a = from(term.a), *b = from(term.b), *c = from(term.c), *d = from(term.d);
+    switch (term.op) {
+      case MPK_TERM_COPY:
+        std::memcpy(v, a, static_cast<std::size_t>(here) * sizeof(T));
+        break;
+      case MPK_TERM_PRODUCT:
+        for (Index i = 0; i < here; ++i) v[i] = times(a[i], b[i]);
+        break;
+      case MPK_TERM_CROSS:
+        for (Index i = 0; i < here; ++i) v[i] = plus(times(a[i], b[i]), times(c[i], d[i]));
+        break;
+      default:  // MPK_TERM_CHOSEN
+        for (Index i = 0; i < here; ++i) v[i] = static_cast<T>((a[i] + b[i]) & (T{0} - c[i]));
+    }
+  }
+
+  template <class Out>
+  static MPK_INLINE void add(Out* __restrict out, const T* __restrict x, Index here, int up) {
+    if constexpr (Xored)
+      for (Index i = 0; i < here; ++i) out[i] ^= static_cast<Out>(x[i]);
+    else if (up == 0)
+      for (Index i = 0; i < here; ++i) out[i] += static_cast<Out>(x[i]);
+    else
+      for (Index i = 0; i < here; ++i) out[i] += static_cast<Out>(static_cast<Out>(x[i]) << up);
+  }
+
+  template <class Out>
+  static MPK_INLINE void run(const Joint& j, const Streams& streams) {
+    alignas(64) T mask[kBlock], v[kBlock];
+    for (Index start = 0; start < j.n; start += kBlock) {
+      const Index here = j.n - start < kBlock ? j.n - start : kBlock;
+      Out* out[kMostOut];
+      for (Index o = 0; o < j.outs; ++o) {
+        out[o] = static_cast<Out*>(j.out) + o * j.out_stride + start;
+        if (j.base == nullptr)
+          std::memset(out[o], 0, static_cast<std::size_t>(here) * sizeof(Out));
+        else if (j.base != j.out)
+          std::memcpy(out[o], static_cast<const Out*>(j.base) + o * j.base_stride + start,
+                      static_cast<std::size_t>(here) * sizeof(Out));
+      }
+      for (Index t = 0; t < j.count; ++t) {
+        const mpk_term& term = j.terms[t];
+        if (term.key == nullptr) continue;
+        const Index width = static_cast<Index>(sizeof(T));
+        aes128_ctr(streams.key[t], static_cast<std::uint64_t>(start * width / 16), reinterpret_cast<std::uint8_t*>(mask),
+                   here * width);
+        wrap(mask, here, j.spare);
+        if (term.mask_at >= 0) add<Out>(out[term.mask_at], mask, here, j.up);
+        if (term.op == MPK_TERM_UNKNOWN) continue;
+        value(term, start, here, v);
+        for (Index i = 0; i < here; ++i) v[i] = minus(v[i], mask[i]);
+        wrap(v, here, j.spare);
+        if (term.rest_at >= 0) add<Out>(out[term.rest_at], v, here, j.up);
+        std::uint8_t* wire = static_cast<std::uint8_t*>(term.wire) + start * j.wire_bytes;
+        if (j.wire_bytes == static_cast<int>(sizeof(T)))
+          std::memcpy(wire, v, static_cast<std::size_t>(here) * sizeof(T));
+        else if (j.wire_bytes == 2)
+          for (Index i = 0; i < here; ++i) std::memcpy(wire + 2 * i, v + i, 2);
+        else
+          for (Index i = 0; i < here; ++i)
+            std::memcpy(wire + i * j.wire_bytes, v + i, static_cast<std::size_t>(j.wire_bytes));
+      }
+    }
+  }
+};
+
+template <class T, class Out, bool Xored>
+void portable(const Joint& j, const Streams& streams) {
+  Blocks<T, Xored>::template run<Out>(j, streams);
+}
+
+#ifdef MPK_X86
+template <class T, class Out, bool Xored>
+MPK_TARGET("avx2") void wide(const Joint& j, const Streams& streams) {
+  Blocks<T, Xored>::template run<Out>(j, streams);
+}
+#endif
+
+template <class T, class Out, bool Xored>
+void chosen(const Joint& j, const Streams& streams) {
+#ifdef MPK_X86
+  if (isa() == MPK_ISA_AVX2) return wide<T, Out, Xored>(j, streams);
+#endif
+  portable<T, Out, Xored>(j, streams);
+}
+
+void joint(const Joint& j, int element_bytes, int out_bytes) {
+  Streams streams;
+  for (Index t = 0; t < j.count; ++t) {
+    const mpk_term& term = j.terms[t];
+    require(term.op >= MPK_TERM_UNKNOWN && term.op <= MPK_TERM_CHOSEN);
+    require(term.mask_at < j.outs && term.rest_at < j.outs);
+    require(term.op == MPK_TERM_UNKNOWN || term.key != nullptr);
+    if (term.key != nullptr)
+      hmac_sha256(term.key, static_cast<Index>(term.key_bytes), term.label, static_cast<Index>(term.label_bytes),
+                  streams.key[t]);
+  }
+  if (j.xored)
+    chosen<std::uint64_t, std::uint64_t, true>(j, streams);
+  else if (element_bytes == 4 && out_bytes == 4)
+    chosen<std::uint32_t, std::uint32_t, false>(j, streams);
+  else if (element_bytes == 4)
+    chosen<std::uint32_t, std::uint64_t, false>(j, streams);
+  else
+    chosen<std::uint64_t, std::uint64_t, false>(j, streams);
+}
+
+// Adds numbers of Bytes bytes each.
+template <class Out>
+MPK_INLINE void add_bytes_body(const std::uint8_t* x, int bytes, Index n, int up, Out* out) {
+  const auto from = [&](Index i, auto count) {
+    Out value = 0;
+    std::memcpy(&value, x + i * count.value, count.value < sizeof(Out) ? count.value : sizeof(Out));
+    return static_cast<Out>(value << up);
+  };
+  if (bytes == 2)
+    for (Index i = 0; i < n; ++i) out[i] += from(i, std::integral_constant<std::size_t, 2>{});
+  else
+    for (Index i = 0; i < n; ++i) {
+      Out value = 0;
+      const std::size_t most = static_cast<std::size_t>(bytes);
+      std::memcpy(&value, x + i * bytes, most < sizeof(Out) ? most : sizeof(Out));
+      out[i] += static_cast<Out>(value << up);
+    }
+}
+
+template <class Out>
+void add_bytes_portable(const std::uint8_t* x, int bytes, Index n, int up, Out* out) {
+  add_bytes_body(x, bytes, n, up, out);
+}
+
+#ifdef MPK_X86
+template <class Out>
+MPK_TARGET("avx2") void add_bytes_wide(const std::uint8_t* x, int bytes, Index n, int up, Out* out) {
+  add_bytes_body(x, bytes, n, up, out);
+}
+#endif
+
+template <class Out>
+void add_bytes(const std::uint8_t* x, int bytes, Index n, int up, Out* out) {
+#ifdef MPK_X86
+  if (isa() == MPK_ISA_AVX2) return add_bytes_wide(x, bytes, n, up, out);
+#endif
+  add_bytes_portable(x, bytes, n, up, out);
+}
+
+template <class T, class Small>
+MPK_INLINE void shifted_body(const T* __restrict x, const T* __restrict y, T lift, T constant, Index n, int k, int t,
+                             T* __restrict out, Small* __restrict bit) {
+  const int spare = 8 * static_cast<int>(sizeof(T)) - k;
+  const T keep = static_cast<T>(~T{0} >> (spare + t));
+  alignas(64) T total[kBlock];
+  for (Index start = 0; start < n; start += kBlock) {
+    const Index here = n - start < kBlock ? n - start : kBlock;
+    if (y == nullptr)
+      for (Index i = 0; i < here; ++i) total[i] = static_cast<T>(x[start + i] + lift);
+    else
+      for (Index i = 0; i < here; ++i) total[i] = static_cast<T>(x[start + i] + y[start + i] + lift);
+    for (Index i = 0; i < here; ++i) {
+      bit[start + i] = static_cast<Small>(~total[i] >> (k - 1) & 1);
+      out[start + i] = static_cast<T>((total[i] >> t & keep) - constant);
+    }
+    wrap(out + start, here, spare);
+  }
+}
+
+template <class T, class Small>
+void shifted_portable(const T* x, const T* y, T lift, T constant, Index n, int k, int t, T* out, Small* bit) {
+  shifted_body(x, y, lift, constant, n, k, t, out, bit);
+}
+
+#ifdef MPK_X86
+template <class T, class Small>
+MPK_TARGET("avx2")
+void shifted_wide(const T* x, const T* y, T lift, T constant, Index n, int k, int t, T* out, Small* bit) {
+  shifted_body(x, y, lift, constant, n, k, t, out, bit);
+}
+#endif
+
+template <class T, class Small>
+void shifted(const void* x, const void* y, std::int64_t lift, std::int64_t constant, Index n, int k, int t, void* out,
+             void* bit) {
+  const T *first = static_cast<const T*>(x), *second = static_cast<const T*>(y);
+  T* to = static_cast<T*>(out);
+  Small* top = static_cast<Small*>(bit);
+#ifdef MPK_X86
+  if (isa() == MPK_ISA_AVX2)
+    return shifted_wide(first, second, static_cast<T>(lift), static_cast<T>(constant), n, k, t, to, top);
+#endif
+  shifted_portable(first, second, static_cast<T>(lift), static_cast<T>(constant), n, k, t, to, top);
+}
+
+// Planes of replicated bits: component 0 and the distances to the next component and to the next plane, in words.
+struct Planes {
+  const std::uint64_t* first;
+  Index component, plane;
+};
+
+struct AndSummands {
+  Planes p, g, q;
+  Index planes, q_planes, words;
+  std::uint64_t* z;
+
+  MPK_INLINE void body() const {
+    const Index total = (planes + q_planes) * words;
+    for (Index j = 0; j < planes + q_planes; ++j) {
+      const bool later = j >= planes;
+      const std::uint64_t* x = p.first + (later ? j - q_planes : j) * p.plane;
+      const Planes& other = later ? q : g;
+      const std::uint64_t* y = other.first + (later ? j - planes : j) * other.plane;
+      std::uint64_t* to = z + j * words;
+      for (Index i = 0; i < words; ++i) {
+        const std::uint64_t x0 = x[i], x1 = x[i + p.component], x2 = x[i + 2 * p.component];
+        const std::uint64_t y0 = y[i], y1 = y[i + other.component], y2 = y[i + 2 * other.component];
+        to[i] = (x1 ^ x2) & (y1 ^ y2);
+        to[i + total] = (x0 ^ x2) & (y0 ^ y2);
+        to[i + 2 * total] = (x0 ^ x1) & (y0 ^ y1);
+      }
+    }
+  }
+
+  void portable() const { body(); }
+#ifdef MPK_X86
+  MPK_TARGET("avx2") void wide() const { body(); }
+#endif
+
+  void run() const {
+#ifdef MPK_X86
+    if (isa() == MPK_ISA_AVX2) return wide();
+#endif
+    portable();
+  }
+};
+
+}  // namespace
+}  // namespace mpk
+
+int mpk_joint(const mpk_term* terms, int64_t count, int64_t n, int element_bytes, int bits, int xored, int wire_bytes,
+              const void* base, int64_t base_stride, void* out, int64_t out_stride, int64_t outs, int out_bytes,
+              int up) {
+  using namespace mpk;
+  return guarded([&] {
+    require(count >= 0 && count <= kMostTerms && n >= 0 && outs >= 0 && outs <= kMostOut);
+    require((element_bytes == 4 || element_bytes == 8) && bits >= 1 && bits <= 8 * element_bytes);
+    require((out_bytes == 4 || out_bytes == 8) && out_bytes >= element_bytes && up >= 0 && up < 8 * out_bytes);
+    require(wire_bytes >= 1 && wire_bytes <= element_bytes && (xored == 0 || (element_bytes == 8 && up == 0)));
+    product(static_cast<Index>(n), 8);
+    require(aes_level() > 0, MPK_UNSUPPORTED);
+    joint(Joint{terms, static_cast<Index>(count), static_cast<Index>(n), 8 * element_bytes - bits, wire_bytes, up,
+                xored != 0, base, static_cast<Index>(base_stride), out, static_cast<Index>(out_stride),
+                static_cast<Index>(outs)},
+          element_bytes, out_bytes);
+  });
+}
+
+int mpk_add_bytes(const uint8_t* x, int x_bytes, int64_t n, int up, void* out, int out_bytes) {
+  using namespace mpk;
+  return guarded([&] {
+    require(x_bytes >= 1 && x_bytes <= 8 && n >= 0 && (out_bytes == 4 || out_bytes == 8));
+    require(up >= 0 && up < 8 * out_bytes);
+    product(static_cast<Index>(n), 8);
+    if (out_bytes == 4)
+      add_bytes(x, x_bytes, static_cast<Index>(n), up, static_cast<std::uint32_t*>(out));
+    else
+      add_bytes(x, x_bytes, static_cast<Index>(n), up, static_cast<std::uint64_t*>(out));
+  });
+}
+
+int mpk_shifted(const void* x, const void* y, int64_t lift, int64_t constant, int64_t n, int element_bytes, int k,
+                int t, void* out, void* bit, int bit_bytes) {
+  using namespace mpk;
+  return guarded([&] {
+    require(n >= 0 && (element_bytes == 4 || element_bytes == 8) && k >= 1 && k <= 8 * element_bytes);
+    require(t >= 1 && t < k && (bit_bytes == 4 || bit_bytes == 8));
+    product(static_cast<Index>(n), 8);
+    const Index count = static_cast<Index>(n);
+    if (element_bytes == 4 && bit_bytes == 4)
+      shifted<std::uint32_t, std::uint32_t>(x, y, lift, constant, count, k, t, out, bit);
+    else if (element_bytes == 4)
+      shifted<std::uint32_t, std::uint64_t>(x, y, lift, constant, count, k, t, out, bit);
+    else if (bit_bytes == 4)
+      shifted<std::uint64_t, std::uint32_t>(x, y, lift, constant, count, k, t, out, bit);
+    else
+      shifted<std::uint64_t, std::uint64_t>(x, y, lift, constant, count, k, t, out, bit);
+  });
+}
+
+int mpk_and_summands(const uint64_t* p, int64_t p_component, int64_t p_plane, const uint64_t* g, int64_t g_component,
+                     int64_t g_plane, const uint64_t* q, int64_t q_component, int64_t q_plane, int64_t planes,
+                     int64_t q_planes, int64_t words, uint64_t* z) {
+  using namespace mpk;
+  const auto at = [](const uint64_t* first, int64_t component, int64_t plane) {
+    return Planes{first, static_cast<Index>(component), static_cast<Index>(plane)};
+  };
+  return guarded([&] {
+    require(planes >= 0 && q_planes >= 0 && q_planes <= planes && words >= 0);
+    product(3, static_cast<Index>(planes) + static_cast<Index>(q_planes), static_cast<Index>(words));
+    AndSummands{at(p, p_component, p_plane), at(g, g_component, g_plane), at(q, q_component, q_plane),
+                static_cast<Index>(planes),  static_cast<Index>(q_planes), static_cast<Index>(words), z}
+        .run();
+  });
+}
