@@ -108,8 +108,8 @@ class Run:
         assert self.finish(deadline_s) == 0, self.story()
         return self
 
-    def parties(self) -> dict[int, int]:
-        """Process ids of the running parties, by number, once all three are there."""
+    def parties(self, count: int = 3) -> dict[int, int]:
+        """Process ids of the running parties, by number, once all are there."""
         ends_at_s = time.monotonic() + DEADLINE_S
         while True:
             found = {}
@@ -117,7 +117,7 @@ class Run:
                 words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
                 if b"mpcpipe.runtime.start" in words:
                     found[json.loads(words[words.index(b"mpcpipe.runtime.start") + 1])["party"]] = pid
-            if len(found) == 3:
+            if len(found) == count:
                 return found
             assert self.process.poll() is None and time.monotonic() < ends_at_s, self.story()
             os.sched_yield()

@@ -6,9 +6,9 @@
 
     ticket  ── rename ──>  used      by the run that uses the store, before it draws anything; the key goes with it
 
-Renaming is one atomic step on disk, and synced before the key is read: of two runs one gets the ticket, and after a crash,
-whenever it comes, there is none. Then the key is wiped from the file. Who copies a folder beforehand can use it twice: a
-file cannot prevent that, so keep no copies.
+Renaming is one atomic step on disk, and synced before the key is read: of two runs one gets the ticket, and after a
+crash, whenever it comes, there is none. Then the key is wiped from the file. Who copies a folder beforehand can use it
+twice: a file cannot prevent that, so keep no copies.
 
 Security: the key makes all masks of one party's stream with the dealer. Mode 0600, folders 0700.
 """

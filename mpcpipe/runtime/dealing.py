@@ -1,6 +1,6 @@
 """A dealer that deals beforehand: its side of the whole run, with files in the place of links.
 
-    mpcpipe deal JOB --out OUT        OUT/alice   OUT/bob       one folder a party, to be handed to it and to nobody else
+    mpcpipe deal JOB --out OUT        OUT/alice, OUT/bob: a folder a party, to be handed to it and nobody else
 
 The dealer runs the program that it would run beside the others: it needs no data, and nobody sends it anything.
 """

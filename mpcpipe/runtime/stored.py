@@ -41,7 +41,7 @@ class Stored:
 
         Errors: StoreError if another run was faster. insecure: the number of the insecure keys that it was dealt with.
         """
-        party, dealer = self._holders
+        dealer = self._holders[1]
         key = claim(self._folder, self._ticket)
         for worker, mesh in enumerate(meshes):
             reader = None

@@ -18,9 +18,9 @@ LIMIT_S = 8.0
 ENDLESS = ("--set", "train.epochs=1000000", "--set", "reveal.loss_every=1", "--set", "evaluate.how=none")
 
 
-def endless(folder: Path) -> Run:
+def endless(folder: Path, *words: str) -> Run:
     """A training that does not end by itself."""
-    return Run(folder, "train", tiny.columns(folder), *ENDLESS)
+    return Run(folder, "train", tiny.columns(folder), *ENDLESS, *words)
 
 
 @pytest.fixture
@@ -50,6 +50,40 @@ def test_the_loss_of_any_party_ends_all_and_names_it(three: list[Run], number: s
         assert "Traceback" not in run.story()
     assert time.monotonic() - began_s < LIMIT_S
     assert all(processes.gone() for processes in watched)
+
+
+FOUR = ("--protocol", "replicated4", "--set", 'parties.names=["alice","bob","carol","dave"]')
+DEALT = ("--protocol", "additive2")
+
+
+@pytest.mark.parametrize(
+    ("words", "losses"),
+    [(FOUR, ("alice", "dave")), (FOUR, ("bob", "carol")), (DEALT, ("alice", "bob", "carol"))],
+    ids=["the first and the last of four", "the second and the third of four", "each of two, and their dealer"],
+)
+def test_the_loss_of_any_of_four_or_of_a_dealer_is_named_too(
+    tmp_path: Path, words: tuple[str, ...], losses: tuple[str, ...]
+) -> None:
+    runs = {name: endless(tmp_path / name, *words) for name in losses}
+    names = ("alice", "bob", "carol", "dave")[: 4 if words == FOUR else 3]
+    try:
+        for run in runs.values():
+            run.until_training()
+        everybody = {name: run.parties(len(names)) for name, run in runs.items()}
+        watched = [Watched(list(parties.values())) for parties in everybody.values()]
+        began_s = time.monotonic()
+        for lost, parties in everybody.items():
+            os.kill(parties[names.index(lost)], signal.SIGKILL)
+        for lost, run in runs.items():
+            assert run.finish(30) == 12, run.story()
+            assert lost in run.err.splitlines()[-1] and "Traceback" not in run.story(), run.story()
+            for other in set(names) - {lost}:
+                assert lost in run.logs()[f"{other}.log"].splitlines()[-1], run.story()
+        assert time.monotonic() - began_s < LIMIT_S
+        assert all(processes.gone() for processes in watched)
+    finally:
+        for run in runs.values():
+            run.close()
 
 
 def test_control_c_stops_everybody(three: list[Run]) -> None:

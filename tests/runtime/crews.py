@@ -13,7 +13,8 @@ from torch import nn
 from mpcpipe.link.memory import MemoryNetwork
 from mpcpipe.nn.convert import convert
 from mpcpipe.nn.fixed import Fixed
-from mpcpipe.nn.loss import CrossEntropy
+from mpcpipe.nn.layers import walk
+from mpcpipe.nn.loss import CrossEntropy, Loss
 from mpcpipe.nn.optim import SGD
 from mpcpipe.plan.actions import Schedule
 from mpcpipe.protocol.base import Protocol
@@ -33,19 +34,25 @@ CLASSES = 3
 class Rows:
     """A feed whose party 0 has the features and party 1 the labels, all random and public to the test."""
 
+    classes = CLASSES
+    fraction_bits = 16
+
     def __init__(self, party: int, shape: tuple[int, ...], count: int) -> None:
         generator = torch.Generator().manual_seed(5)
         self.party, self.shape = party, shape
         self.x = torch.rand((count, *shape), generator=generator)
-        self.y = torch.randint(CLASSES, (count,), generator=generator)
+        self.y = torch.randint(self.classes, (count,), generator=generator)
 
     async def features(self, p: Protocol, rows: torch.Tensor) -> Fixed:
-        value = FixedPoint(p.ring, 16).encode(self.x[rows], "x") if self.party == 0 else None
-        return Fixed(await p.share(value, 0, (len(rows), *self.shape)), 16)
+        bits = self.fraction_bits
+        value = FixedPoint(p.ring, bits).encode(self.x[rows], "x") if self.party == 0 else None
+        return Fixed(await p.share(value, 0, (len(rows), *self.shape)), bits)
 
     async def labels(self, p: Protocol, rows: torch.Tensor) -> Fixed:
-        value = nn.functional.one_hot(self.y[rows], CLASSES) if self.party == 1 else None
-        return Fixed(await p.share(value, 1, (len(rows), CLASSES)), 0)
+        value = None
+        if self.party == 1:
+            value = nn.functional.one_hot(self.y[rows], self.classes).to(p.ring.dtype)
+        return Fixed(await p.share(value, 1, (len(rows), self.classes)), 0)
 
 
 def keys(party: int, parties: int = 3) -> dict[tuple[int, ...], bytes]:
@@ -64,6 +71,8 @@ def train(
     feed: Callable[[int, tuple[int, ...], int], Rows] = Rows,
     kind: type[Protocol] = Replicated3,
     reveal_loss: bool = False,
+    ring: Ring = Ring(64),  # noqa: B008
+    make_loss: Callable[[], Loss] = CrossEntropy,
 ) -> list[dict[str, torch.Tensor]]:
     """Train for `steps` steps; every party's shares of all weights and running statistics."""
     count = kind.party_counts[0]
@@ -71,16 +80,22 @@ def train(
 
     def party(number: int) -> dict[str, torch.Tensor]:
         torch.set_num_threads(1)
-        chain, ring = chains[number], Ring(64)
-        p = kind(party=number, ring=ring, tape=PrgTape(keys(number, count), audit=True), compare_bits=32)
-        start_weights(chain, p, FixedPoint(ring, 16))
+        chain, bits = chains[number], feed.fraction_bits if isinstance(feed, type) else 16
+        for layer in walk(chain.layers):
+            layer.working_bits = bits
+        p = kind(
+            party=number, ring=ring, tape=PrgTape(keys(number, count), audit=True), compare_bits=min(32, ring.bits)
+        )
+        start_weights(chain, p, FixedPoint(ring, bits))
         cut = Arrangement(tuple(firsts), schedule).cut(chain.layers)
         stages = [
             Stage(layers, lambda: SGD(momentum=0.9), first=i == 0, keep=schedule.staleness)
             for i, layers in enumerate(cut)
         ]
         meshes = [network.mesh(number, worker) for worker in range(len(schedule.workers))]
-        crew = Crew(Shared(p, stages, feed(number, shape, batch * steps), CrossEntropy()), meshes, network.abort)
+        loss = make_loss()
+        loss.working_bits = bits
+        crew = Crew(Shared(p, stages, feed(number, shape, batch * steps), loss), meshes, network.abort)
         tasks = [
             Task(
                 step + 1,
