@@ -17,6 +17,8 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import cast
 
+from mpcpipe.errors import PeerLost
+
 Buffer = bytes | bytearray | memoryview
 
 # What is encrypted at once: long enough that Python costs little, short enough that the other direction gets its turn.
@@ -24,6 +26,10 @@ PIECE_BYTES = 64 << 10
 # Buffers up to here are joined, so that a small message is one record in one packet.
 _JOIN_BYTES = 16 << 10
 _RECEIVE_BYTES = 256 << 10
+# OpenSSL never changes the keys of a connection by itself, and Python cannot ask it to. With AES-GCM, TLS 1.3 allows
+# 2^24.5 full records under a key (RFC 8446, 5.5); this is where a connection ends instead.
+MOST_RECORDS = 1 << 24
+_RECORD_PLAIN_BYTES = 16 << 10
 # A record's longest form on the wire, and then some.
 _RECORD_BYTES = 17 << 10
 
@@ -43,6 +49,7 @@ class TlsSocket:
         self._lock = threading.Lock()
         self._arrived = memoryview(bytearray(_RECEIVE_BYTES))
         self._unsent = memoryview(b"")
+        self._records = 0
         self._covered = 0
 
     def handshake(self, until: float) -> None:
@@ -110,6 +117,12 @@ class TlsSocket:
 
     def _encrypt(self, piece: Buffer) -> bytes:
         view = memoryview(piece)
+        self._records += -(-len(view) // _RECORD_PLAIN_BYTES)
+        if self._records > MOST_RECORDS:
+            raise PeerLost(
+                f"a TLS connection has carried {MOST_RECORDS} records, and its keys must not protect more: go on from "
+                "the last checkpoint (`--resume`), which makes new ones (docs/security-links.md)"
+            )
         with self._lock:
             while view:
                 view = view[self._tls.write(view) :]
