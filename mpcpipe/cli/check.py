@@ -72,10 +72,9 @@ def _result(job: Job, model_digest: bool) -> dict[str, Any]:
         "checkpoints_in_words": list(found.kept),
     }
     if dealer is not None:
-        from mpcpipe.runtime.planning import dealt_in_a_step
+        from mpcpipe.cli.dealt import as_json
 
-        result["dealer"] = job.parties.names[dealer]
-        result["dealt_per_step"] = {kind: asdict(need) for kind, need in dealt_in_a_step(job).items()}
+        result |= as_json(job)
     return result
 
 
@@ -113,7 +112,9 @@ def _show(job: Job, result: dict[str, Any], own: str | None) -> None:
     console.table(f"The model, {result['parameters']:,} secret values", ["layer", "kind", "result", "values"], rows)
     console.blank()
     if "dealer" in result:
-        _show_dealer(result)
+        from mpcpipe.cli.dealt import show
+
+        show(result)
     console.bullets("What becomes known", [*result["openings_in_words"], "nothing else is opened"])
     if result["checkpoints_in_words"]:
         console.bullets("What goes to disk, to go on from", result["checkpoints_in_words"])
@@ -122,15 +123,3 @@ def _show(job: Job, result: dict[str, Any], own: str | None) -> None:
     )
     if result["protocol"] == "plaintext":
         console.warning("plaintext protects nothing: every party sees all data and the model, whatever this list says")
-
-
-def _show_dealer(result: dict[str, Any]) -> None:
-    needs = result["dealt_per_step"]
-    total, steps = sum(need["nbytes"] for need in needs.values()), result["steps"]
-    console.table(
-        f"What {result['dealer']} deals: {total / 1e6:.2f} MB a step, {total * steps / 1e6:,.0f} MB for {steps} steps",
-        ["kind", "uses a step", "values", "MB"],
-        [[kind, f"{n['uses']:,}", f"{n['numel']:,}", f"{n['nbytes'] / 1e6:.3f}"] for kind, n in needs.items()],
-    )
-    console.note(f"Evaluations come on top. {result['dealer']} sees no data; who colludes with it learns everything.")
-    console.blank()

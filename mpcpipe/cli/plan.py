@@ -39,7 +39,7 @@ def plan(
     from mpcpipe.plan.machine import device as device_named
     from mpcpipe.plan.net import parse
     from mpcpipe.plan.plan import timeline
-    from mpcpipe.runtime.planning import overrides_of, plan_job
+    from mpcpipe.runtime.planning import overrides_of, plan_job, planned
 
     described = load(job, all_overrides(overrides, protocol))
     machine = device_named(device) if device else None
@@ -83,7 +83,13 @@ def plan(
                 ),
             ]
         )
-    console.write_json(json_file, json.loads(found.to_json()) | {"stages_first": list(found.starts)})
+    from mpcpipe.cli.dealt import as_json, show
+
+    dealt = as_json(planned(described, found))
+    if dealt and json_file != "-":
+        console.blank()
+        show(dealt)
+    console.write_json(json_file, json.loads(found.to_json()) | {"stages_first": list(found.starts)} | dealt)
 
 
 def _parts(compute_s: float, bytes_s: float, latency_s: float) -> str:

@@ -18,7 +18,7 @@ from mpcpipe.nn.chain import Chain
 from mpcpipe.nn.fixed import Fixed, PartialGrad
 from mpcpipe.nn.layers import Layer, walk
 from mpcpipe.nn.layers.base import first_trained, with_factors_shown
-from mpcpipe.nn.loss import Loss
+from mpcpipe.nn.loss import Loss, count_correct
 from mpcpipe.nn.optim import Optimizer
 from mpcpipe.protocol.base import Protocol
 from mpcpipe.protocol.rounds import Operation, Received, Round, gather
@@ -111,14 +111,26 @@ class SoloTape:
 
 
 Enter = Callable[[str, str], None]
-"""Told (layer, direction) before the operations of a layer: F, I, W or U."""
+"""Told (layer, direction) before the operations of a layer: F, I, W or U; V for the value of the loss."""
 
 
-def drive_step(chain: Chain, setting: Setting, p: Protocol, rows: int, solo: Solo, enter: Enter) -> None:
+def drive_evaluation(chain: Chain, setting: Setting, p: Protocol, rows: int, solo: Solo) -> None:
+    """Right answers among `rows` test rows, counted; sharing and opening are left out."""
+    layers = _twins(chain.layers)
+    _fill(layers, p, solo, setting.fraction_bits)
+    x = solo.fixed(p, (rows, *chain.input_shape), setting.fraction_bits)
+    for layer in layers:
+        x, _ = solo(layer.forward(p.at(f"evaluation/{layer.name}/F"), x, False))
+    solo(count_correct(p.at("evaluation/count"), x, solo.fixed(p, (rows, setting.classes), 0)))
+
+
+def drive_step(
+    chain: Chain, setting: Setting, p: Protocol, rows: int, solo: Solo, enter: Enter, opens_loss: bool = False
+) -> None:
     """One micro-batch of `rows`: shared, forward and back through the chain and the loss, then the update.
 
     Input gradients up to the first layer with weights are spared, as a first stage spares them. The update is driven
-    twice, and the second is the one that has an optimizer's memory in it.
+    twice, and the second is the one that has an optimizer's memory in it. opens_loss: also the value of the loss.
     """
     layers = _twins(chain.layers)
     enter(FEATURES, "")
@@ -138,7 +150,10 @@ def drive_step(chain: Chain, setting: Setting, p: Protocol, rows: int, solo: Sol
     loss = setting.make_loss()
     loss.working_bits = setting.fraction_bits
     enter(LOSS, "F")
-    dy, _ = solo(loss.forward_grad(p.at("0/loss/0/F"), x, target))
+    dy, saved = solo(loss.forward_grad(p.at("0/loss/0/F"), x, target))
+    if opens_loss:
+        enter(LOSS, "V")
+        solo(loss.value(p.at("0/loss value/0"), saved))
     dys: list[Fixed] = []
     spared = first_trained(layers)
     for index in reversed(range(spared, len(layers))):

@@ -127,6 +127,7 @@ def _deal(job: Job, draft: Path, dealer: int, emit: Callable[[Event], None], ins
         "step_s": report["step_s"],
         "seconds": sum(report["steps_s"]),
         "dealt_bytes_per_step": report["payload_bytes_per_step"][0],
+        "dealt_bytes": sum(mesh.sent_payload_bytes for mesh in meshes),
         "stored_bytes": {
             name: sum(writer.nbytes for writer in writers) if party == RECEIVER else 0
             for party, name in enumerate(names[:dealer])

@@ -8,26 +8,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from mpcpipe.data.batches import Batches
 from mpcpipe.errors import PlanError
 from mpcpipe.job.digest import agreement, digest
 from mpcpipe.job.model import build_chain
 from mpcpipe.job.schema import Job
+from mpcpipe.nn.layers import walk
 from mpcpipe.plan.actions import Schedule, loads
 from mpcpipe.plan.drive import Setting
 from mpcpipe.plan.machine import Machine
-from mpcpipe.plan.needs import step_needs
+from mpcpipe.plan.needs import Dealt, evaluation_dealt, step_dealt
 from mpcpipe.plan.net import Net
 from mpcpipe.plan.partition import Wish
 from mpcpipe.plan.plan import Plan
 from mpcpipe.plan.planner import plan_for
-from mpcpipe.protocol.additive2.offline import Need
 from mpcpipe.protocol.registry import protocol_named
+from mpcpipe.runtime.openings import RIGHT_ANSWERS, expected_openings
 from mpcpipe.runtime.recipe import loss_of, optimizer_of
 
 PLANNED = ("stages", "slots", "microbatches", "schedule")
@@ -67,14 +69,45 @@ def setting_of(job: Job) -> Setting:
     )
 
 
-def dealt_in_a_step(job: Job) -> dict[str, Need]:
-    """What a step needs of the job's dealer, by kind; {} if its protocol has none. Opens no data file.
+@dataclass(frozen=True)
+class Dealings:
+    """What a job needs of its dealer: for a step, on top where a step's loss is opened, and for an evaluation; and how
+    many there are of each.
+    """
+
+    step: Dealt
+    loss: Dealt
+    evaluation: Dealt
+    steps: int
+    losses: int
+    evaluations: int
+
+    @property
+    def all(self) -> Dealt:
+        """The whole job."""
+        return self.step * self.steps + self.loss * self.losses + self.evaluation * self.evaluations
+
+
+def dealings_of(job: Job) -> Dealings | None:
+    """What the job needs of its dealer, exactly; None if its protocol has none. Opens no data file.
 
     Micro-batches that are left to the planner count as one.
     """
+    if protocol_named(job.protocol.name).dealer is None:
+        return None
     _, chain = build_chain(job)
+    for layer in walk(chain.layers):
+        layer.working_bits = job.protocol.fraction_bits
+    setting, batches = setting_of(job), Batches(job)
     pieces = torch.arange(job.train.batch_size).tensor_split(job.pipeline.microbatches or 1)
-    return step_needs(chain, setting_of(job), [len(piece) for piece in pieces])
+    step, loss = step_dealt(chain, setting, [len(piece) for piece in pieces])
+    whys = [opening.why for opening in expected_openings(job, chain, batches.steps_per_epoch)]
+    evaluations, every = whys.count(RIGHT_ANSWERS), job.reveal.loss_every
+    evaluation = Dealt()
+    if evaluations:
+        parts = torch.arange(batches.test_rows).split(job.evaluate.batch_size or job.train.batch_size)  # type: ignore[no-untyped-call]
+        evaluation = evaluation_dealt(chain, setting, [len(part) for part in parts])
+    return Dealings(step, loss, evaluation, batches.steps, batches.steps // every if every else 0, evaluations)
 
 
 def _wish(job: Job) -> Wish:

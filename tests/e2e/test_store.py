@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from mpcpipe.cli.check import check
 from mpcpipe.cli.deal import deal
 from mpcpipe.dealt.ticket import look
 from mpcpipe.errors import JobError, StoreError, UsageError
@@ -39,6 +40,13 @@ def dealt(job: Path, out: Path, *words: str) -> dict[str, object]:
     return found
 
 
+def said(job: Path, *words: str) -> dict[str, Any]:
+    """What `mpcpipe check` says."""
+    done = CliRunner().invoke(check, [str(job), *words, "--json", "-"], standalone_mode=False, catch_exceptions=False)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
 def started(job: Path, *words: str | Path) -> Run:
     return Run(job.parent, "train", job, *WORDS, *words)
 
@@ -55,10 +63,12 @@ def ended(run: Run) -> dict[str, object]:
 
 def test_a_store_gives_the_bits_that_a_dealer_gives_and_the_bytes(tmp_path: Path) -> None:
     """Also with several workers, evaluations and losses on the way; and two processes are all there are."""
-    words = (*PIPELINED, "--steps", "4")
+    words = (*PIPELINED, "--steps", "4", "--set", "reveal.loss_every=2")
     job, other = tiny.columns(tmp_path / "job"), tiny.columns(tmp_path / "other")
     made = dealt(job, tmp_path / "store", *words)
     assert made["steps"] == 4 and made["dealer"] == "carol"
+    beforehand = said(job, *WORDS[:2], *PIPELINED, "--set", "train.steps=4", "--set", "reveal.loss_every=2")
+    assert made["dealt_bytes"] == beforehand["dealt_bytes"] > 4 * beforehand["dealt_bytes_per_step"]
     for folder in (tmp_path / "store", *(tmp_path / "store").iterdir()):
         assert folder.stat().st_mode & 0o777 == 0o700
     runs = [
