@@ -15,7 +15,8 @@ from mpcpipe.errors import UsageError
     epilog="Example:  mpcpipe power train --grid resnet50.csv --rate wiki.csv --slo 0.2 --out agent.safetensors     "
     "then: mpcpipe power replay --policy greendls"
 )
-@click.option("--grid", required=True, type=click.Path(), metavar="CSV", help="Measured latency and energy.")
+@click.option("--grid", type=click.Path(), metavar="CSV", help="Measured latency and energy.")
+@click.option("--network", metavar="NAME", help="Instead: derived, on a card without a grid.")
 @click.option("--rate", required=True, type=click.Path(), metavar="CSV", help="Requests a second: gives the range.")
 @click.option("--slo", "slo_s", required=True, type=float, metavar="SECONDS", help="The latency objective.")
 @click.option("--out", required=True, type=click.Path(), metavar="FILE", help="Where the agent goes (safetensors).")
@@ -27,7 +28,8 @@ from mpcpipe.errors import UsageError
 @click.option("--checkpoint", type=click.Path(), metavar="FILE", help="Written as it goes; gone on from if it exists.")
 @with_json
 def train(
-    grid: str,
+    grid: str | None,
+    network: str | None,
     rate: str,
     slo_s: float,
     out: str,
@@ -46,18 +48,26 @@ def train(
     from mpcpipe.services.power.greendls.train import train as teach
     from mpcpipe.services.power.greendls.weights import save_policy
     from mpcpipe.services.power.grid import load
+    from mpcpipe.services.power.networks import derived_grid
     from mpcpipe.services.power.requests import Rates
     from mpcpipe.services.power.serving import Bench
     from mpcpipe.services.power.setting import Limits
+    from mpcpipe.services.power.v100s import v100s_grid
     from mpcpipe.services.power.world import World
 
+    if (grid is None) == (network is None):
+        raise UsageError("give either --grid CSV, a measured grid, or --network NAME for one that is derived")
     console.check_json(json_file)
     if steps is not None and steps < 1:
         raise UsageError(f"--steps {steps}: there must be at least one")
     if slo_s <= 0:
         raise UsageError(f"--slo {slo_s}: seconds, above 0")
     chosen = card_named(card)
-    world = World(chosen, load(grid).on(chosen))
+    if grid is not None:
+        measured = load(grid).on(chosen)
+    else:
+        measured = (v100s_grid if chosen.name == "v100s" else derived_grid)(chosen, network or "")
+    world = World(chosen, measured)
     world.check(Limits(slo_s=slo_s))
     rates = Rates.read(Path(rate))
     bench = Bench(world, rates, slo_s)

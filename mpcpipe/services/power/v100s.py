@@ -1,7 +1,7 @@
 """Networks on a V100S, of which nobody published a grid: derived from what is published, not measured.
 
-densenet201: power from the table that GREENDLS's authors publish for a V100S, as idle + K(b) V^2 f. Its latency is
-assumed: that of the same network on an RTX 3080 Ti, the memory as much faster as the card's bandwidth, computing a
+densenet201: power from the table that GREENDLS's authors publish for a V100S, as 19.7 W + K(b) V^2 f. That is less than
+the card takes at rest, so here it is idle power + K'(b) V^2 f, the same at the highest clock. Its latency is assumed: that of the same network on an RTX 3080 Ti, the memory as much faster as the card's bandwidth, computing a
 third slower at the same clock.
 
 resnet50, vgg19: latency and power of iGniter's fits on a V100 SXM2 with the whole GPU at 1530 MHz: launches and a part
@@ -76,7 +76,10 @@ def _densenet(card: Card, f: Array, b: Array) -> tuple[Array, Array]:
     known = sorted(TABLE_W_PER_GHZ)
     watts_per_ghz = np.interp(np.log2(b), np.log2(known), [TABLE_W_PER_GHZ[batch] for batch in known])
     ms = np.asarray(_DENSENET.exec_ms(card.memory_clocks_mhz[-1], f, b))
-    return ms, TABLE_IDLE_W + watts_per_ghz * switching_ghz(card.voltage, f)
+    idle = idle_w(card, card.memory_clocks_mhz[-1], f)
+    top = switching_ghz(card.voltage, CLOCKS_MHZ[-1])
+    less = (idle_w(card, card.memory_clocks_mhz[-1], CLOCKS_MHZ[-1]) - TABLE_IDLE_W) / top
+    return ms, idle + (watts_per_ghz - less) * switching_ghz(card.voltage, f)
 
 
 def _activity(card: Card, found: Activity, f: Array, b: Array) -> tuple[Array, Array]:

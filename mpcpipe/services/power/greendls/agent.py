@@ -42,7 +42,7 @@ class Learning:
         return cls(explore_step=1e-5 * 100_000 / steps, steps=steps, double=double)
 
 
-def corrected(steps: int = 6_000, double: bool = True, warm: int = 1_500) -> Learning:
+def corrected(steps: int = 6_000, double: bool = True) -> Learning:
     """Our settings: a warm start, so little exploration and few steps; a shorter horizon; double Q-learning."""
     return Learning(
         rate=2e-4,
@@ -52,7 +52,7 @@ def corrected(steps: int = 6_000, double: bool = True, warm: int = 1_500) -> Lea
         explore_step=0.18 / (0.6 * steps),
         steps=steps,
         double=double,
-        warm=warm,
+        warm=steps // 4,
         paper_exact=False,
     )
 
