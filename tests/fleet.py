@@ -6,6 +6,7 @@ killed at any moment, also upon an event that it tells of.
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import selectors
@@ -27,21 +28,30 @@ _STARTS = multiprocessing.get_context("forkserver")
 _STARTS.set_forkserver_preload(["mpcpipe.runtime.party", "tests.fleet", "tests.warm"])
 
 
-def _party(packed: str, listener: socket.socket, events: Connection, log: str) -> None:
+def _party(
+    packed: str, listener: socket.socket, channels: Sequence[socket.socket | None], events: Connection, log: str
+) -> None:
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     from mpcpipe.runtime.party import run_for_launcher
 
     options = PartyOptions.unpack(packed)
-    given = options.__dict__ | {"listener_fd": listener.detach(), "events_fd": events.fileno()}
+    given = options.__dict__ | {
+        "listener_fd": listener.detach(),
+        "channel_fds": tuple(-1 if channel is None else channel.detach() for channel in channels),
+        "events_fd": events.fileno(),
+    }
     code = run_for_launcher(PartyOptions(**given))
     sys.stderr.flush()
     os._exit(code)  # what multiprocessing does at an exit is not the product's
 
 
 class Fleet:
-    """The parties of one run, in the folder `run`; leave it with `close`. overrides: each party's own come last."""
+    """The parties of one run, in the folder `run`; leave it with `close`. overrides: each party's own come last.
+
+    workers: if not 0, each party has so many processes; process i of party p is number p * workers + i.
+    """
 
     def __init__(
         self,
@@ -53,43 +63,54 @@ class Fleet:
         own: dict[int, Sequence[str]] | None = None,
         resumes: dict[int, Path | None] | None = None,
         digest: bool = True,
+        workers: int = 0,
     ) -> None:
         names = load(job, overrides).parties.names
         run.mkdir(parents=True, exist_ok=True)
         self.run = run
         self.events: list[Event] = []
-        self._lines = [Lines() for _ in names]
+        each = max(1, workers)
+        self._lines = [Lines() for _ in range(len(names) * each)]
         self._selector = selectors.DefaultSelector()
-        listeners = [socket.create_server(("127.0.0.1", 0), backlog=128) for _ in names]
-        addresses = tuple(("127.0.0.1", listener.getsockname()[1]) for listener in listeners)
+        listeners = [socket.create_server(("127.0.0.1", 0), backlog=128) for _ in self._lines]
+        addresses = [("127.0.0.1", listener.getsockname()[1]) for listener in listeners]
+        channels: list[list[socket.socket | None]] = [[None] * workers for _ in self._lines]
+        for first in range(0, len(self._lines), each):
+            for one, other in itertools.combinations(range(each), 2):
+                channels[first + one][other], channels[first + other][one] = socket.socketpair()
         self.processes = []
-        for number, (name, listener) in enumerate(zip(names, listeners, strict=True)):
-            goes_on = (resumes or {}).get(number, resume)
+        for number, listener in enumerate(listeners):
+            party, worker = divmod(number, each)
+            goes_on = (resumes or {}).get(party, resume)
             options = PartyOptions(
                 job=str(job),
-                overrides=(*overrides, *(own or {}).get(number, ())),
-                party=number,
-                addresses=addresses,
+                overrides=(*overrides, *(own or {}).get(party, ())),
+                party=party,
+                worker=worker if workers else None,
+                addresses=tuple(addresses[worker::each]),
                 run_folder=str(run),
-                local_parties=len(names),
+                local_parties=len(listeners),
                 model_digest=digest,
                 insecure_keys=insecure_keys,
                 resume=None if goes_on is None else str(goes_on),
             )
             read, write = _STARTS.Pipe(duplex=False)
             process = _STARTS.Process(
-                target=_party, args=(options.pack(), listener, write, str(run / f"{name}.log")), daemon=True
+                target=_party,
+                args=(options.pack(), listener, channels[number], write, str(run / f"{names[party]}.{worker}.log")),
+                daemon=True,
             )
             process.start()
             write.close()
             self._selector.register(read, selectors.EVENT_READ, number)
             self.processes.append(process)
-        for listener in listeners:
-            listener.close()
+        for opened in itertools.chain(listeners, *channels):
+            if opened is not None:
+                opened.close()
 
-    def kill(self, party: int) -> None:
-        """SIGKILL."""
-        self.processes[party].kill()
+    def kill(self, number: int) -> None:
+        """SIGKILL for a process: a party, or one of its workers."""
+        self.processes[number].kill()
 
     def until(self, stops: Callable[[Event], bool], deadline_s: float = DEADLINE_S) -> Event | None:
         """Take events until one makes `stops` true; None if all parties ended before."""
@@ -130,7 +151,8 @@ class Fleet:
         """Wait for all to end well; the first party's report."""
         codes = self.finish()
         assert codes == [0] * len(self.processes), self.story()
-        return next(event["report"] for event in self.events if event["event"] == "done" and event["party"] == 0)
+        done = [event for event in self.events if event["event"] == "done" and event["party"] == 0]
+        return next(event["report"] for event in done if event["report"])
 
     def failures(self) -> dict[int, str]:
         """What the parties said that failed."""

@@ -16,7 +16,7 @@ from mpcpipe.job.schema import Job, Source
 from mpcpipe.nn.chain import Chain
 from mpcpipe.nn.layers import Layer, walk
 from mpcpipe.protocol.base import Opening
-from mpcpipe.protocol.registry import known_protocol
+from mpcpipe.protocol.registry import protocol_named
 from mpcpipe.ring.bilinear import Shape
 from mpcpipe.runtime.openings import MODEL_DIGEST, RIGHT_ANSWERS, expected_openings
 
@@ -79,7 +79,7 @@ def kept_in_words(job: Job, chain: Chain, steps: int) -> list[str]:
     c = job.checkpoint
     if not c.every:
         return []
-    kind = known_protocol(job.protocol.name)
+    kind = protocol_named(job.protocol.name)
     weights = sum(value.numel() for (_, key), value in chain.initial().items() if not key.startswith("running_"))
     moments = 2 if job.train.optimizer == "adam" else int(job.train.momentum > 0)
     values = sum(value.numel() for value in chain.initial().values()) + weights * moments

@@ -88,6 +88,21 @@ def test_a_run_that_was_killed_goes_on_to_the_same_bits(job: Path, tmp_path: Pat
     assert len(resumed["steps_s"]) == len(whole["steps_s"]) - resumed["checkpoints"]["resumed_from"]
 
 
+def test_workers_that_are_processes_go_on_with_the_new_shares(job: Path, tmp_path: Path) -> None:
+    """The first worker of a party takes the checkpoints; the others hold most of the model."""
+    settings = (*QUICK, "pipeline.microbatches=2", "data.sharing=once")
+    processes = ("pipeline.stages=[0,2]", "pipeline.schedule=1f1b", "pipeline.workers=processes")
+    with Fleet(job, tmp_path / "whole", settings) as fleet:
+        whole = fleet.ok()["model_sha256"]
+    with Fleet(job, tmp_path / "cut", (*settings, *processes), workers=2) as fleet:
+        assert fleet.until(lambda event: step_of(event, 5, 0)) is not None, fleet.story()
+        fleet.kill(3)
+        assert fleet.finish() == [12, 12, 12, -9, 12, 12], fleet.story()
+    with Fleet(job, tmp_path / "on", (*settings, *processes), resume=tmp_path / "cut", workers=2) as fleet:
+        resumed = fleet.ok()
+    assert resumed["checkpoints"]["resumed_from"] >= 4 and resumed["model_sha256"] == whole
+
+
 @pytest.fixture(scope="module")
 def whole(job: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The digest of the model that was trained in one go."""
