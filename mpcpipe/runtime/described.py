@@ -88,7 +88,7 @@ def kept_in_words(job: Job, chain: Chain, steps: int) -> list[str]:
     who = "each party" if kind.dealer is None else f"each party but {job.parties.names[kind.dealer]}, which has none,"
     said = [
         f"every {c.every} steps ({steps // c.every} times), {who} writes its own shares of {values:,} values "
-        f"(model and optimizer), {nbytes / 1e6:.2f} MB, to {place}; the last {c.keep} stay"
+        f"(model and optimizer), {nbytes:,} bytes, to {place}; the last {c.keep} stay"
     ]
     if c.key_file is None:
         said.append("in plain, for its user only (mode 600): the files of several parties together are the model")

@@ -79,6 +79,11 @@ def stored_of(job: Job, options: PartyOptions, digest: str, workers: int, around
             "--resume does not go with protocol.store: a store holds a run from its first step on. Resume with a "
             "dealer's process"
         )
+    if job.checkpoint.every:
+        raise UsageError(
+            "checkpoint.every does not go with protocol.store: after a checkpoint the shares are new, and a store has "
+            "nothing for that. Say checkpoint.every = 0, or take a dealer's process"
+        )
     if options.worker is not None or around.fabric is not None:
         raise UsageError(
             "protocol.store goes with links over TCP and workers that are threads; for workers that are processes, or "

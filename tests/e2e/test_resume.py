@@ -75,7 +75,7 @@ def test_check_says_what_goes_to_disk(tmp_path: Path) -> None:
     plain = said("checkpoint.every=3")
     # 259 weights and as many velocities, two components of 8 bytes
     assert "every 3 steps (2 times), each party writes its own shares of 518 values" in plain[0]
-    assert "0.01 MB" in plain[0] and "the last 2 stay" in plain[0] and "in plain" in plain[1]
+    assert "8,288 bytes" in plain[0] and "the last 2 stay" in plain[0] and "in plain" in plain[1]
     assert "of 777 values" in said("checkpoint.every=3", "train.optimizer=adam")[0]
     dealt = said("checkpoint.every=3", "protocol.name=additive2", "checkpoint.key_file=k", "checkpoint.dir=d")
     assert "each party but carol, which has none" in dealt[0] and "in a folder of the run in d" in dealt[0]
