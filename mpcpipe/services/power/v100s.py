@@ -1,8 +1,9 @@
 """Networks on a V100S, of which nobody published a grid: derived from what is published, not measured.
 
 densenet201: power from the table that GREENDLS's authors publish for a V100S, as 19.7 W + K(b) V^2 f. That is less than
-the card takes at rest, so here it is idle power + K'(b) V^2 f, the same at the highest clock. Its latency is assumed: that of the same network on an RTX 3080 Ti, the memory as much faster as the card's bandwidth, computing a
-third slower at the same clock.
+the card takes at rest, so here it is idle power + K'(b) V^2 f, the same at the highest clock. Its latency is assumed:
+that of the same network on an RTX 3080 Ti, the memory as much faster as the card's bandwidth, computing a third slower
+at the same clock.
 
 resnet50, vgg19: latency and power of iGniter's fits on a V100 SXM2 with the whole GPU at 1530 MHz: launches and a part
 that grows with the batch, all as slow as the clock; watts for each request a second, which fall with V^2 f.

@@ -17,6 +17,7 @@ BATCHES = (1, 2, *range(4, 65, 4))
 MOST_CLOCKS = 27
 LEAST_MHZ = 500
 SLOW_MHZ = 5000
+FILLED = 0.9
 
 
 @dataclass(frozen=True)
@@ -61,17 +62,13 @@ class Actions:
         """
         memory = np.array(self.memory_clocks_mhz)
         fast = slow_memory | (memory > SLOW_MHZ) | (memory.max() <= SLOW_MHZ)
-        batches = np.array(self.batches)
-        filled = (batches / rate_per_s <= 0.9 * slo_s) | (batches == batches[0])
-        shape = (len(memory), len(self.sm_clocks_mhz), len(batches))
+        filled = np.arange(len(self.batches)) < self.filled(rate_per_s, slo_s)
+        shape = (len(memory), len(self.sm_clocks_mhz), len(self.batches))
         return np.broadcast_to(fast[:, None, None] & filled, shape).reshape(-1)
 
-    def with_clocks_of(self, setting: Setting) -> NDArray[np.bool_]:
-        """Which actions leave the clocks as they are: (actions,)."""
-        memory = np.array(self.memory_clocks_mhz) == setting.memory_clock_mhz
-        sm = np.array(self.sm_clocks_mhz) == setting.sm_clock_mhz
-        shape = (len(memory), len(sm), len(self.batches))
-        return np.broadcast_to(memory[:, None, None] & sm[None, :, None], shape).reshape(-1)
+    def filled(self, rate_per_s: float, slo_s: float) -> int:
+        """How many of the batches, from the smallest, can be filled within 0.9 of the objective; at least one."""
+        return max(1, sum(batch / rate_per_s <= FILLED * slo_s for batch in self.batches))
 
     def hurry(self, action: int, queue: int, age_s: float, exec_s: float, within_s: float) -> int:
         """The action; the highest clocks and what waits, where its run would end too late for the oldest request."""

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from mpcpipe.errors import PowerError
 from mpcpipe.services.power.greendls.reward import MARGIN, guarded, state
@@ -60,18 +61,29 @@ class GreenDLS(BatchPolicy):
         objective = objective_s(limits, self.name)
         rate = observation.rate_per_s or 1.0
         values = self.network(torch.tensor([state(observation, objective, self.scene.card.tdp_w)])).squeeze(0).numpy()
-        if not self.paper_exact:
-            values = np.where(self.actions.explorable(rate, objective, slow_memory=True), values, -np.inf)
-        action = int(values.argmax())
-        if not self.paper_exact:
-            same = np.where(self.actions.with_clocks_of(observation.setting), values, -np.inf)
-            action = int(same.argmax()) if same.max() >= values[action] - KEEP else action
-            exec_s = self.scene.known().exec_s(self.actions.setting(action))
-            waiting = observation.queue or 0, observation.oldest_wait_s or 0.0
-            action = self.actions.hurry(action, *waiting, exec_s, MARGIN * objective)
+        action = int(values.argmax()) if self.paper_exact else self._chosen(values, observation, rate, objective)
         setting = self.actions.setting(action)
         batch = guarded(setting.batch, observation.queue or 0, observation.oldest_wait_s or 0.0, rate, objective)
         return replace(setting, batch=batch)
+
+    def _chosen(self, values: NDArray[np.float32], observation: Observation, rate: float, objective: float) -> int:
+        """The best action that can be filled in time; the clocks as they are where that is nearly as good."""
+        actions = self.actions
+        table = values.reshape(len(actions.memory_clocks_mhz), len(actions.sm_clocks_mhz), len(actions.batches))
+        table = table[:, :, : actions.filled(rate, objective)]
+        memory, sm, batch = (int(i) for i in np.unravel_index(int(table.argmax()), table.shape))
+        now = observation.setting
+        if now.memory_clock_mhz in actions.memory_clocks_mhz and now.sm_clock_mhz in actions.sm_clocks_mhz:
+            same = (
+                actions.memory_clocks_mhz.index(now.memory_clock_mhz),
+                actions.sm_clocks_mhz.index(now.sm_clock_mhz),
+            )
+            if table[same].max() >= table[memory, sm, batch] - KEEP:
+                memory, sm, batch = *same, int(table[same].argmax())
+        action = (memory * len(actions.sm_clocks_mhz) + sm) * len(actions.batches) + batch
+        exec_s = self.scene.known().exec_s(actions.setting(action))
+        waiting = observation.queue or 0, observation.oldest_wait_s or 0.0
+        return actions.hurry(action, *waiting, exec_s, MARGIN * objective)
 
     def fill(self, observation: Observation, limits: Limits, setting: Setting) -> Fill:
         """As published, the memory rests until the clocks are set, which is at once; ours starts in time."""

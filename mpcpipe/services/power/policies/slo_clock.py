@@ -31,6 +31,7 @@ class SloClock(BatchPolicy):
         self.batch = batch
         self.hold = hold
         self.held = 0
+        self.times: dict[int, list[float]] = {}
         self.memory = scene.start.memory_clock_mhz
         self.clocks = ladder(scene.sm_clocks_mhz, CLOCKS)
         self.table = Table.of(scene.known(), (self.memory or scene.memory_clocks_mhz[-1],), self.clocks, scene.batches)
@@ -45,6 +46,9 @@ class SloClock(BatchPolicy):
         late = observation.latency_s is not None and observation.latency_s > objective
         self.held = self.hold if late else max(0, self.held - 1)
         wait_s = (observation.oldest_wait_s or 0.0) + max(0, self.batch - (observation.queue or 0)) / rate
-        times = [float(np.interp(self.batch, self.scene.batches, row)) for row in self.table.exec_s[0]]
+        if self.batch not in self.times:
+            rows = self.table.exec_s[0]
+            self.times[self.batch] = [float(np.interp(self.batch, self.scene.batches, row)) for row in rows]
+        times = self.times[self.batch]
         enough = [clock for clock, exec_s in zip(self.clocks, times, strict=True) if wait_s + exec_s <= objective]
         return Setting(self.clocks[-1] if self.held or not enough else enough[0], self.memory, self.batch)
