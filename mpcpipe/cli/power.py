@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from mpcpipe.cli.power_replay import fit, replay
 from mpcpipe.cli.power_state import restore, status
 from mpcpipe.cli.power_train import train
 
@@ -16,3 +17,5 @@ def power() -> None:
 power.add_command(status)
 power.add_command(restore)
 power.add_command(train)
+power.add_command(replay)
+power.add_command(fit)

@@ -1,6 +1,6 @@
-"""A simulated GPU in time: clocks that change late, heat, the driver's power limit, and a sensor apart from the truth.
+"""A simulated GPU that always has work: late clocks, heat, the driver's power limit, a sensor apart from the truth.
 
-How load arrives is not its business: `saturated` works all the time, `run_batch` works on one batch, `idle` waits.
+For work that comes in batches there is `serving_plant`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ RESTART_S = 2.0
 OVER = 1.02
 """Seconds count as above the cap from here on: nearer than this no controller can see."""
 _TICK_S = 0.1
-_DRIVER_SLEEPS_S = 2.0
 _JITTER = 0.01
 
 
@@ -47,8 +46,7 @@ class Plant:
     def __init__(self, card: Card, truth: Shared, start: Setting, seed: int = 0) -> None:
         check_setting(card, start, "the start")
         self.card, self.truth, self.setting = card, truth, start
-        self.time_s = self.energy_j = self.busy_s = self.over_ws = self.over_s = self.peak_w = 0.0
-        self._worked_s = 0.0
+        self.time_s = self.energy_j = self.over_ws = self.over_s = self.peak_w = 0.0
         self.cap_w: float | None = None
         self.changes = 0
         self.power_w = self._idle_power(start)
@@ -77,28 +75,6 @@ class Plant:
             late = model.transition_s(self.card.transition, float(self._random.standard_normal()))
             self._pending_s = self.time_s + late
 
-    def idle(self, seconds: float) -> None:
-        """Nothing to do for a while."""
-        end = self.time_s + seconds
-        while self.time_s < end - 1e-12:
-            until = self._until(end)
-            if self._unlocked() and self.time_s - self._worked_s < _DRIVER_SLEEPS_S - 1e-9:
-                until = min(until, self._worked_s + _DRIVER_SLEEPS_S)
-            self._advance(max(until - self.time_s, 1e-9), self._idle_power(self._in_force))
-
-    def run_batch(self, batch: int) -> float:
-        """Work on one batch with all of the GPU; seconds that it took. A clock change in the middle counts."""
-        began, left = self.time_s, math.exp(_JITTER * float(self._random.standard_normal()))
-        while left > 1e-12:
-            end = self._until(math.inf)
-            steady = self.steady((Slice(100, batch),))
-            until = min(end, self.time_s + left * steady.exec_s[0])
-            left -= (until - self.time_s) / steady.exec_s[0]
-            self.busy_s += until - self.time_s
-            self._advance(until - self.time_s, self._hot(steady.power_w))
-        self._worked_s = self.time_s
-        return self.time_s - began
-
     def saturated(self, seconds: float) -> float:
         """All workers work all the time; requests that they finish."""
         end, done = self.time_s + seconds, 0.0
@@ -109,9 +85,7 @@ class Plant:
                 continue
             steady, dt = self.steady(self._in_force.workers), until - self.time_s
             done += sum(steady.throughput_per_s) * dt * math.exp(_JITTER * float(self._random.standard_normal()))
-            self.busy_s += dt
             self._advance(dt, self._hot(steady.power_w))
-        self._worked_s = self.time_s
         return done
 
     def read(self) -> Reading:
@@ -141,15 +115,8 @@ class Plant:
                 return clock, steady
         return self.card.sm_clocks_mhz[0], steady
 
-    def _unlocked(self) -> bool:
-        return self._in_force.sm_clock_mhz is None and self._in_force.memory_clock_mhz is None
-
     def _idle_power(self, setting: Setting) -> float:
-        memory, sm = clocks_of(self.card, setting)
-        if self.time_s - self._worked_s >= _DRIVER_SLEEPS_S - 1e-9:  # the driver lowers what is left to it
-            sm = self.card.sm_clocks_mhz[0] if setting.sm_clock_mhz is None else sm
-            memory = self.card.memory_clocks_mhz[0] if setting.memory_clock_mhz is None else memory
-        return float(model.idle_w(self.card, memory, sm))
+        return float(model.idle_w(self.card, *clocks_of(self.card, setting)))
 
     def _hot(self, power_w: float) -> float:
         base = self.card.idle_w[clocks_of(self.card, self._in_force)[0]]
