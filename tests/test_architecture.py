@@ -25,7 +25,8 @@ MAY_IMPORT = {
     "runtime": {"errors", "ring", "random", "link", "protocol", "nn", "job", "checkpoint", "dealt", "data", "plan", "services"},
     "services": {"errors", "job", "plan", "report"},
     "api": {"errors", "job", "plan", "runtime"},
-    "cli": {"errors", "ring", "link", "protocol", "nn", "job", "data", "plan", "report", "runtime", "services"},
+    "device": {"errors", "ring"},
+    "cli": {"errors", "ring", "device", "link", "protocol", "nn", "job", "data", "plan", "report", "runtime", "services"},
 }
 
 

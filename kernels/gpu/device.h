@@ -37,7 +37,10 @@ namespace mpg {
 // Threads of every block, whatever the wave.
 constexpr int THREADS = 256;
 constexpr int WAVES = THREADS / WAVE;
-static_assert(THREADS % WAVE == 0, "blocks are whole waves");
+static_assert(THREADS == 256 && THREADS % WAVE == 0, "blocks are whole waves");
+
+// Blocks of a unit to leave registers for, where every thread keeps `words` of 32 bits all the time.
+BOTH int blocks_for(int words) { return words <= 50 ? 2 : 1; }
 
 BOTH int ceil_div(int a, int b) { return (a + b - 1) / b; }
 

@@ -24,7 +24,7 @@
 
 #define DEVICE inline __attribute__((always_inline))
 #define BOTH constexpr
-#define KERNEL(threads) inline void
+#define KERNEL(blocks) inline void
 
 #ifndef MPG_WAVE
 #define MPG_WAVE 64

@@ -97,7 +97,7 @@ struct Stager {
 };
 
 template <class T, class Shape>
-KERNEL(THREADS) product(const Product<T> p) {
+KERNEL(blocks_for(Shape::TM * Shape::TN * sizeof(T) / 4)) product(const Product<T> p) {
   constexpr int TN = Shape::TN, TM = Shape::TM, CG = Shape::CG, PG = Shape::PG, OG = Shape::OG, DEPTH = Shape::DEPTH;
   T* const buffers = lds<T>();
   const int tiles = static_cast<int>(p.by_tiles.divisor);

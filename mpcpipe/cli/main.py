@@ -19,7 +19,7 @@ VERBS = {
     "check": "is the job right, and what will each party learn?",
     "report": "what happened in a run: a page, a trace, a timeline",
     "doctor": "is this machine fit for it?",
-    "kernels": "the native library: what is there, and is it right?",
+    "kernels": "native libraries: what is there, is it right, build what is missing",
     "power": "GPUs: their clocks and joules, and policies that choose them",
     "keys": "a certificate for links with TLS, and its fingerprint",
 }

@@ -161,9 +161,7 @@ def _units(device: str) -> list[_Unit]:
     return [*kernels, _Unit(folder / "gpu" / "library.cpp", "library.o", ())]
 
 
-def _compile(
-    toolchain: Toolchain, place: Path, arch: str, jobs: int, tell: Callable[[str], None] | None
-) -> list[str]:
+def _compile(toolchain: Toolchain, place: Path, arch: str, jobs: int, tell: Callable[[str], None] | None) -> list[str]:
     """Compiles and links in `place`, and leaves only the library. Returns the compilers' reports."""
     units = _units(toolchain.device)
     targets = [place / unit.target for unit in units]

@@ -1,10 +1,10 @@
 """The user's folder for built libraries and chosen tiles: nobody else may write there, since what lies there is run.
 
-    ~/.cache/mpcpipe/kernels/        0700 (or $MPCPIPE_CACHE/kernels, or $XDG_CACHE_HOME/mpcpipe/kernels)
-        lock                         flock: held while somebody builds, let go by the system if they die
-        building-...                 unfinished; swept away by whoever holds the lock next
-        cuda-sm_90-3f2a.../          a finished build, renamed into place as a whole
-        tiles-....json               which tile was fastest
+~/.cache/mpcpipe/kernels/        0700 (or $MPCPIPE_CACHE/kernels, or $XDG_CACHE_HOME/mpcpipe/kernels)
+    lock                         flock: held while somebody builds, let go by the system if they die
+    building-...                 unfinished; swept away by whoever holds the lock next
+    cuda-sm_90-3f2a.../          a finished build, renamed into place as a whole
+    tiles-....json               which tile was fastest
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import re
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from mpcpipe.device import cache
 from mpcpipe.errors import KernelError
@@ -22,7 +22,7 @@ VERSION = 1
 Choice = TypeVar("Choice")
 
 
-class Tuner(Generic[Choice]):
+class Tuner:
     """Answers remembered by key: in this process, and in a file of the cache for each device and build."""
 
     def __init__(self, device: str, time_us: Callable[[Callable[[], None]], float] | None) -> None:
@@ -76,3 +76,19 @@ def read_choices(file: Path) -> dict[str, str]:
         return {}
     choices = content.get("choices")
     return {str(key): str(best) for key, best in choices.items()} if isinstance(choices, dict) else {}
+
+
+class InTurn(Tuner):
+    """Takes every choice once, then again from the first: so that a check runs all of them."""
+
+    def __init__(self) -> None:
+        """No device, no file."""
+        super().__init__("", None)
+        self._turn = 0
+
+    def choose(
+        self, key: str, choices: Sequence[Choice], name: Callable[[Choice], str], run: Callable[[Choice], None]
+    ) -> Choice:
+        """The next one."""
+        self._turn += 1
+        return choices[self._turn % len(choices)]

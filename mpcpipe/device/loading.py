@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 import torch
 
 from mpcpipe.device.build import Built, build, find_built
-from mpcpipe.device.chooser import Tuner
+from mpcpipe.device.chooser import InTurn, Tuner
 from mpcpipe.device.library import DeviceLibrary
 from mpcpipe.device.machines import machine_like
 from mpcpipe.device.operators import DeviceOperators
+from mpcpipe.device.toolchain import KNOWN
 from mpcpipe.errors import KernelError
 
 _WARM, _TIMED = 2, 5
@@ -50,20 +51,22 @@ def _operators(index: int) -> tuple[DeviceOperators | None, str]:
     kind, arch = backend(), arch_of(device)
     found = find_built(kind, arch)
     if found is None:
-        return None, f"there are no kernels for {arch}; `mpcpipe kernels build --device {kind} --arch {arch}` makes them"
+        return (
+            None,
+            f"there are no kernels for {arch}; `mpcpipe kernels build --device {kind} --arch {arch}` makes them",
+        )
     properties = torch.cuda.get_device_properties(device)
     machine = machine_like(arch, properties.multi_processor_count)
     name = f"{properties.name}-{found.path.parent.name}"
-    time_us = _timer(device)
     library = DeviceLibrary(found.path, found.resources)
-    return DeviceOperators(library, machine, Tuner(name, time_us), Tuner(name, time_us)), ""
+    return DeviceOperators(library, machine, Tuner(name, _timer(device))), ""
 
 
-def emulated(arch: str = "wave64", built: Built | None = None) -> DeviceOperators:
+def emulated(arch: str = "wave64", tuner: Tuner | None = None, built: Built | None = None) -> DeviceOperators:
     """The kernels run by the CPU, thread by thread: for checks, never for work."""
     found = built or build("emulated", arch)
     like = machine_like("gfx906" if arch == "wave64" else "sm_90")
-    return DeviceOperators(DeviceLibrary(found.path), like)
+    return DeviceOperators(DeviceLibrary(found.path), like, tuner)
 
 
 def _timer(device: torch.device) -> Callable[[Callable[[], None]], float]:
@@ -82,3 +85,28 @@ def _timer(device: torch.device) -> Callable[[Callable[[], None]], float]:
         return best
 
     return time_us
+
+
+def to_check(device: str, arch: str | None) -> Iterator[tuple[str, DeviceOperators, torch.device]]:
+    """(name, kernels that take every tile by turns, device) of what `mpcpipe kernels check --device` asks for.
+
+    "auto" is every device here that kernels are built for. Raises KernelError where "cuda" or "hip" find none.
+    """
+    if device == "emulated":
+        for wave in (arch,) if arch else KNOWN["emulated"]:
+            yield f"emulated, {wave}", emulated(wave, InTurn()), torch.device("cpu")
+        return
+    if device != "auto" and device != backend():
+        raise KernelError(f"this torch is built for {backend()}, not for {device}: there is nothing to check")
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device != "auto" and count == 0:
+        raise KernelError(
+            f"there is no device for {device} here; `--device emulated` checks the same kernels on the CPU"
+        )
+    for index in range(count):
+        where = torch.device("cuda", index)
+        operators, reason = operators_for(where)
+        if operators is not None:
+            yield str(where), DeviceOperators(operators.library, operators.machine, InTurn()), where
+        elif device != "auto":
+            raise KernelError(f"{where}: {reason}")

@@ -1,12 +1,12 @@
-"""What devices can do, as far as it decides about tiles: units, lanes, bandwidth. From data sheets, not measured here."""
+"""What devices can do, as far as it decides about tiles. From data sheets, not measured here."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 # Issue slots of a lane that one multiply-add takes, by element. GCN multiplies 32 bits at a quarter of the rate: a
-# product modulo 2^64 is v_mad_u64_u32, two v_mul_lo_u32 and v_add3_u32. NVIDIA's wide multiply is two slots, and integers
-# have half of Hopper's lanes.
+# product modulo 2^64 is v_mad_u64_u32, two v_mul_lo_u32 and v_add3_u32. NVIDIA's wide multiply is two slots, and
+# integers have half of Hopper's lanes.
 _GCN = {"u64": 13.0, "u32": 5.0, "f32": 1.0}
 _AMPERE = {"u64": 4.0, "u32": 1.0, "f32": 1.0}
 _HOPPER = {"u64": 8.0, "u32": 2.0, "f32": 1.0}

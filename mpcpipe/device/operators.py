@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
@@ -48,18 +49,11 @@ class DeviceOperators:
     `out`, if given, has the result's shape; `accumulate` adds to it. Shapes that do not fit raise ValueError.
     """
 
-    def __init__(
-        self,
-        library: DeviceLibrary,
-        machine: Machine,
-        tuner: Tuner[SlideTile] | None = None,
-        product_tuner: Tuner[ProductChoice] | None = None,
-    ) -> None:
-        """Without tuners the model's first choice is taken."""
+    def __init__(self, library: DeviceLibrary, machine: Machine, tuner: Tuner | None = None) -> None:
+        """Without a tuner the model's first choice is taken."""
         self.library = library
         self.machine = machine
-        self._slides: Tuner[SlideTile] = tuner or Tuner(machine.name, None)
-        self._products: Tuner[ProductChoice] = product_tuner or Tuner(machine.name, None)
+        self._tuner = tuner or Tuner(machine.name, None)
 
     def conv2d(
         self, shape: ConvShape, x: torch.Tensor, w: torch.Tensor, out: Out = None, accumulate: bool = False
@@ -128,7 +122,9 @@ class DeviceOperators:
             found = f"{a.dtype} on {a.device} and {b.dtype} on {b.device}"
             raise ValueError(f"device kernels take int64, int32 or float32, of one kind on one device, not {found}")
         if a.is_cpu != (self.library.kind == "emulated"):
-            raise ValueError(f"{self.library.path.parent.name} is for {self.library.kind}, and has no use for {a.device}")
+            raise ValueError(
+                f"{self.library.path.parent.name} is for {self.library.kind}, and has no use for {a.device}"
+            )
         return ELEMENTS[a.dtype]
 
     def _into(
@@ -184,10 +180,7 @@ class DeviceOperators:
         size = ELEMENT_BYTES[element]
         tiles = [slide_tile(steps, kernel, stride, gradient, planes, size, budget) for budget in _BUDGETS]
         if direction == "weight_grad":
-            tiles = [
-                SlideTile(*(each.rows, each.columns, each.group), weight_parts(self.machine, filters, batch, each.group))
-                for each in tiles
-            ]
+            tiles = [replace(each, parts=weight_parts(self.machine, filters, batch, each.group)) for each in tiles]
 
         def start(tile: SlideTile, to: torch.Tensor, added: bool) -> None:
             call = DepthwiseCall(
@@ -198,9 +191,9 @@ class DeviceOperators:
             space = _workspace(to, tile.parts)
             self.library.depthwise(direction, element, call, *_addresses(first, second, to, space), _stream(to))
 
-        key = f"depthwise {direction} {element} {batch}x{channels}x{height}x{width} {filters} {kernel} {stride} {pad_h},{pad_w}"
-        tile = self._slides.choose(
-            key,
+        sizes = "x".join(map(str, (*shape.x, filters, kernel, stride, pad_h, pad_w)))
+        tile = self._tuner.choose(
+            f"depthwise {direction} {element} {sizes}",
             list(dict.fromkeys(tiles)),
             lambda each: f"{each.rows} {each.columns} {each.group} {each.parts}",
             lambda each: start(each, torch.empty_like(target), False),
@@ -256,7 +249,7 @@ class DeviceOperators:
             self.library.product(element, call, *_addresses(a, b, to, space), _stream(to))
 
         choices = product_choices(self.machine, self.library.tiles(element), element, *sizes)
-        choice = self._products.choose(
+        choice = self._tuner.choose(
             f"product {element} {sizes[0]}x{sizes[1]}x{sizes[2]} {along_k[0]:d}{along_k[1]:d}",
             choices,
             lambda each: f"{each.tile.index} {each.parts}",
@@ -269,9 +262,7 @@ def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether two tensors may share memory."""
     if a.device != b.device or a.numel() == 0 or b.numel() == 0:
         return False
-    ends = [
-        (each.data_ptr(), each.data_ptr() + each.element_size() * (1 + sum(_reaches(each)))) for each in (a, b)
-    ]
+    ends = [(each.data_ptr(), each.data_ptr() + each.element_size() * (1 + sum(_reaches(each)))) for each in (a, b)]
     return ends[0][0] < ends[1][1] and ends[1][0] < ends[0][1]
 
 

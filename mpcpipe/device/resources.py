@@ -53,7 +53,7 @@ def most_threads(arch: str) -> int:
 
 
 def resident_blocks(arch: str, registers: int) -> int:
-    """Blocks of 256 threads that fit a unit's 65,536 registers (GCN: a wave a SIMD for each, in steps of 4 registers)."""
+    """Blocks of 256 threads that fit a unit's 65,536 registers (GCN: each a wave a SIMD, in steps of 4)."""
     if arch.startswith("gfx"):
         granted = max(4, -(-registers // 4) * 4)
         return max(1, min(10, 256 // granted))

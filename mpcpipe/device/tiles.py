@@ -1,7 +1,8 @@
 """Tiles: which ones are possible, and what a model thinks of them. Values in, values out.
 
-The model need not be right about times. It sorts: machine fill (do blocks suffice for all units?), intensity (multiply-adds
-for each word read from LDS) and occupancy (are there waves enough to wait with?) pull in different directions.
+The model need not be right about times. It sorts: machine fill (do blocks suffice for all units?), intensity
+(multiply-adds for each word read from LDS) and occupancy (are there waves enough to wait with?) pull in different
+directions.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class SlideTile:
 
 @dataclass(frozen=True)
 class ProductTile:
-    """Tile `index` of the library: lane sums of tn by tm, cg lanes to a sum, blocks of bm by bn, `depth` terms a slab."""
+    """Tile `index` of the library: tn by tm sums a lane, cg lanes a sum, bm by bn results a block, `depth` terms a slab."""
 
     index: int
     tn: int
@@ -53,7 +54,7 @@ class ProductChoice:
 
 @lru_cache(maxsize=4096)
 def slide_columns(columns: int, halo: int, stride: int) -> int:
-    """Columns of a block's tile: the width that keeps the most of 256 threads busy and reads the fewest columns twice."""
+    """Columns of a block's tile: the most of 256 threads busy, and the fewest columns read twice."""
 
     def worth(width: int) -> float:
         tiles = -(-columns // width)
@@ -114,7 +115,8 @@ def product_us(machine: Machine, choice: ProductChoice, element: str, m: int, n:
     tile, parts = choice.tile, choice.parts
     width = 4 if element in ("u32", "f32") else 8
     blocks = -(-m // tile.bm) * -(-n // tile.bn) * parts
-    slabs = max(1, -(-(-(-k // parts)) // tile.depth))
+    terms = -(-k // parts)
+    slabs = max(1, -(-terms // tile.depth))
     resident = min(
         resident_blocks(machine.arch, tile.registers), machine.lds_bytes // max(1, tile.lds_elements * width)
     )

@@ -24,11 +24,13 @@ KNOWN = {
 }
 _FORM = {"cuda": r"sm_\d{2,3}[af]?", "hip": r"gfx[0-9a-f]{3,4}", "emulated": "wave(64|32)", "cpu": "host"}
 _COMPILERS = {
-    "cuda": ("nvcc", "/usr/local/cuda/bin/nvcc"),
-    "hip": ("hipcc", "/opt/dtk/bin/hipcc", "/opt/rocm/bin/hipcc"),
+    "cuda": ("nvcc",),
+    "hip": ("hipcc",),
     "cpu": ("c++", "g++", "clang++"),
     "emulated": ("c++", "g++", "clang++"),
 }
+# Where toolkits say that they are, if their compilers are not on the PATH.
+_HOMES = {"cuda": ("CUDA_HOME", "CUDA_PATH"), "hip": ("ROCM_PATH", "ROCM_HOME")}
 _INSTALL = {
     "cuda": "install the CUDA toolkit (Debian: nvidia-cuda-toolkit), or put its bin folder on the PATH",
     "hip": "on a DCU `source` the env.sh of its toolkit (DTK), else install ROCm (Debian: hipcc and libamdhip64-dev)",
@@ -109,8 +111,9 @@ def require_arch(device: str, arch: str) -> None:
 def find(device: str) -> Toolchain:
     """The compiler for `device`. Raises KernelError that says what to install."""
     require_device(device)
+    homes = [os.path.join(os.environ[name], "bin") for name in _HOMES.get(device, ()) if os.environ.get(name)]
     for name in _COMPILERS[device]:
-        found = shutil.which(name)
+        found = shutil.which(name) or (shutil.which(name, path=os.pathsep.join(homes)) if homes else None)
         if found:
             return Toolchain(device, found)
     raise KernelError(
