@@ -64,6 +64,7 @@ def chosen(pick: random.Random) -> tuple[str, tuple[str, ...], bool]:
         f"checkpoint.keep={pick.choice([1, 2])}",
         "evaluate.every=1",
         "reveal.loss_every=1",
+        "run.connect_s=15",
     )
     about = f"{protocol}, {optimizer}, {schedule}, every {every}{''.join(f', {m}' for m in more)}"
     return about + ("" if exact else ", async"), settings, exact
@@ -89,11 +90,11 @@ def training(folder: Path, job: Path, pick: random.Random, seen: Counter[str]) -
             if fleet.alive():
                 fleet.kill(victim)
                 kills += 1
-            codes = fleet.finish()
+            codes = fleet.finish(120)
             if set(codes) == {0}:
                 report = next(e["report"] for e in fleet.events if e["event"] == "done" and e["party"] == 0)
                 break
-            if any(code not in (-9, 12, 0) for code in codes):
+            if any(code not in (-9, 12, 11, 0) for code in codes):  # 11: killed before the parties had met
                 return about, f"exit codes\n{fleet.story()}"
             phases = [
                 e for e in fleet.events if e["party"] == victim and e["event"] in ("checkpoint", "step", "resumed")
