@@ -190,7 +190,9 @@ def _overall(found: Comparison) -> list[tuple[str, ...]]:
     from mpcpipe.services.power.replay import as_json
 
     said = as_json(found)
-    rows = [(found.policy, "", "", "", "", "", "", f"{100 * said['violation_share'][found.policy]:.1f} %")]
+    rows: list[tuple[str, ...]] = [
+        (found.policy, "", "", "", "", "", "", f"{100 * said['violation_share'][found.policy]:.1f} %")
+    ]
     for name in found.against:
         span = said["throughput_gain_range"][name]
         half = f" +- {100 * said['throughput_gain_half'][name]:.1f}" if found.seeds > 1 else ""

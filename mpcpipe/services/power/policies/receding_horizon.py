@@ -125,7 +125,7 @@ class RecedingHorizon(PctoDL):
         assert look is not None
         mean, deviation = self.correction()
         # The first choice for a plan takes the model at its word; from then on, unknown clocks need room.
-        mean = mean + self.margin * deviation * bool(self.seen)
+        mean = mean + 0.5 * self.margin * deviation * bool(self.seen)
         steady = look.idle_w + mean * (look.power_w - look.idle_w)
         n, thermal = len(steady), card.thermal
         now = observation.setting.sm_clock_mhz
