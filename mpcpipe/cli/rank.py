@@ -35,6 +35,8 @@ def as_rank(
 
     By its end and not by `return`: after a failure, threads may wait in MPI or torch for peers that are gone.
     """
+    # Warnings of torch's C++ about names of machines are of no use to who reads the output.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from mpcpipe.runtime.rank import Alike  # imports torch
 
     code = 0

@@ -47,6 +47,7 @@ class Store:
     def __init__(self, host: str, port: int, rank: int, world: int, deadline_s: float, open_here: bool) -> None:
         self.rank, self.world = rank, world
         self._where, self._deadline_s = f"{host}:{port}", deadline_s
+        self._opened_here = open_here
         self._round = 0
         try:
             self.store = dist.TCPStore(  # type: ignore[attr-defined]
@@ -75,6 +76,11 @@ class Store:
                 self.store.wait([key], timedelta(seconds=max(0.01, until - time.monotonic())))
                 said.append(self.store.get(key).decode())
             except RuntimeError as error:
+                if time.monotonic() < until:
+                    raise ConnectError(
+                        f"the meeting place of all ranks at {self._where} is gone: who opened it (rank 0, or the "
+                        "launcher) has ended, and its own messages say why"
+                    ) from error
                 raise ConnectError(
                     f"rank {rank} did not come to {self._where} within {self._deadline_s:g} s: is it started, and did "
                     "it end with a message of its own?"
@@ -82,8 +88,12 @@ class Store:
         return said
 
     def close(self) -> None:
-        """Leave; the store itself ends with the process that opened it, when all have said that they are done."""
-        self.exchange("done")
+        """Leave. Who opened the store here waits until all have."""
+        with contextlib.suppress(RuntimeError):
+            self.store.set(f"mpcpipe/left/{self.rank}", "")
+            if self._opened_here:
+                left = [f"mpcpipe/left/{rank}" for rank in range(self.world)]
+                self.store.wait(left, timedelta(seconds=self._deadline_s))
 
 
 class TorchFabric(Fabric):

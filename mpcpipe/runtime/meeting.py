@@ -82,17 +82,21 @@ def meet(found: Launched, job: Job) -> Meeting:
     return Store(*found.meeting, found.rank, found.world, job.run.connect_s, open_here)
 
 
-def fabric_of(meeting: Meeting, job: Job, seating: Seating, machines: Sequence[Machine]) -> Fabric | None:
-    """What the frames of this rank's workers travel over; None for TCP. AuthError if that would be in the clear between
-    machines and the job does not allow it."""
-    if job.link.kind == "tcp":
-        return None
-    if len({machine.key for machine in machines}) > 1 and not job.parties.insecure_plaintext:
+def check_place(job: Job, machines: Sequence[Machine]) -> None:
+    """AuthError if frames would travel in the clear between machines, and the job does not allow it."""
+    several = len({machine.key for machine in machines}) > 1
+    if job.link.kind != "tcp" and several and not job.parties.insecure_plaintext:
         raise AuthError(
             f'link.kind = "{job.link.kind}" does not encrypt, the ranks are on several machines, and whoever reads '
             'along sees every share: take link.kind = "tcp" with parties.fingerprints, or say '
             "parties.insecure_plaintext = true for a network that you trust"
         )
+
+
+def fabric_of(meeting: Meeting, job: Job, seating: Seating) -> Fabric | None:
+    """What the frames of this rank's workers travel over; None for TCP."""
+    if job.link.kind == "tcp":
+        return None
     worker = seating.seat(meeting.rank).worker or 0
     ranks = [seating.rank(party, worker) for party in range(len(seating.names))]
     if job.link.kind == "mpi":

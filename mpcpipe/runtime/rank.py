@@ -16,7 +16,7 @@ from mpcpipe.runtime.around import Around
 from mpcpipe.runtime.environment import Launched
 from mpcpipe.runtime.events import Emit
 from mpcpipe.runtime.launch import PartyOptions
-from mpcpipe.runtime.meeting import Machine, Meeting, channels, fabric_of, machines, meet, places
+from mpcpipe.runtime.meeting import Machine, Meeting, channels, check_place, fabric_of, machines, meet, places
 from mpcpipe.runtime.ranks import Seat, Seating, schedule_of, seating
 from mpcpipe.runtime.runs import new_folder
 
@@ -56,7 +56,8 @@ class Alike(Exception):
         """Rank 0 says it before any rank ends."""
         if self.meeting.rank == 0:
             how(self.error)
-        self.meeting.exchange("said")
+        with contextlib.suppress(MpcpipeError):
+            self.meeting.exchange("said")
 
 
 def join(
@@ -69,8 +70,8 @@ def join(
     """Meet all ranks. `plan` chooses what a job leaves open, for so many parties on one machine, and says it as `--set`
     would; rank 0 does it for all.
 
-    Errors: Alike, if the number of ranks fits neither parties nor workers; UsageError for a link that does not go with
-    the launcher; ConnectError.
+    Errors: Alike, if the number of ranks fits neither parties nor workers, or a link is not for several machines;
+    UsageError for a link that does not go with the launcher; ConnectError.
     """
     meeting = meet(found, job)
     where = machines(meeting, found, environment)
@@ -78,6 +79,7 @@ def join(
         beside = sum(machine.key == where[0].key for machine in where)
         job, changes = _planned(meeting, job, changes, min(beside, len(job.parties.names)), plan)
     try:
+        check_place(job, where)
         seats = seating(job, schedule_of(job), found.world, found.by)
     except MpcpipeError as error:
         raise Alike(error, meeting) from error
@@ -108,7 +110,7 @@ def work(
     job, meeting, seats, seat = company.job, company.meeting, company.seating, company.seat
     with places(meeting, job, seats, company.machines, given) as found:
         connections = channels(meeting, job, seats, found)
-    fabric: Fabric | None = fabric_of(meeting, job, seats, company.machines)
+    fabric: Fabric | None = fabric_of(meeting, job, seats)
     worker = seat.worker or 0
     options = replace(
         options,

@@ -128,8 +128,8 @@ def test_another_version_of_mpcpipe_is_named(tmp_path: Path) -> None:
     try:
         for run in runs:
             assert run.finish() == 20, run.story()
-            for name, version in (("alice", mpcpipe.__version__), ("bob", "9.9")):
-                assert f"{name} has mpcpipe.version = {version}" in run.err, run.story()
+            assert "bob has mpcpipe.version = 9.9" in run.err, run.story()
+            assert f" has mpcpipe.version = {mpcpipe.__version__}" in run.err, run.story()
     finally:
         for run in runs:
             run.close()

@@ -23,7 +23,7 @@ from mpcpipe.link.tls import Connection, TlsSocket
 from mpcpipe.plan.schedule import build
 from mpcpipe.runtime import identity
 from mpcpipe.runtime.environment import Launched
-from mpcpipe.runtime.meeting import Machine, channels, fabric_of, machines, meet, places
+from mpcpipe.runtime.meeting import Machine, channels, check_place, fabric_of, machines, meet, places
 from mpcpipe.runtime.ranks import Seating
 from tests import tiny
 
@@ -130,10 +130,12 @@ def test_workers_of_several_machines_do_not_meet_in_the_clear(tmp_path: Path) ->
 @pytest.mark.parametrize("link", ["mpi", "torch"])
 def test_what_does_not_encrypt_stays_on_one_machine(tmp_path: Path, link: str) -> None:
     described = job(tmp_path, f"link.kind={link}")
-    meeting = Table(SEATS.world).meetings()[0]
     with pytest.raises(AuthError, match=r"does not encrypt.*insecure_plaintext = true"):
-        fabric_of(meeting, described, SEATS, on(*"aaaabb"))
-    assert fabric_of(meeting, job(tmp_path), SEATS, on(*"aaaabb")) is None
+        check_place(described, on(*"aaaabb"))
+    check_place(described, on(*"aaaaaa"))
+    check_place(job(tmp_path, f"link.kind={link}", "parties.insecure_plaintext=true"), on(*"aaaabb"))
+    check_place(job(tmp_path), on(*"aaaabb"))
+    assert fabric_of(Table(SEATS.world).meetings()[0], job(tmp_path), SEATS) is None
 
 
 def test_links_that_do_not_go_with_a_launcher(tmp_path: Path) -> None:
