@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 @click.option("--seeds", default=10, show_default=True, help="Replays, each with noise and arrivals of its own.")
 @click.option("--workers", default=5, show_default=True, help="How many may share the GPU.")
 @click.option("--agent", metavar="FILE", help="A trained agent, for the policy greendls.")
-@click.option("--published-starts", is_flag=True, help="Unequal starts, as in the published comparisons.")
+@click.option("--as-published", is_flag=True, help="Unequal starts and limits, as in PctoDL's comparisons.")
 @click.option("--png", metavar="FILE", help="Draw it (needs matplotlib: extra `power`).")
 @click.option("--html", metavar="FILE", help="Write a page.")
 @with_json
@@ -53,7 +53,7 @@ def replay(
     seeds: int,
     workers: int,
     agent: str | None,
-    published_starts: bool,
+    as_published: bool,
     png: str | None,
     html: str | None,
     json_file: str | None,
@@ -76,7 +76,7 @@ def replay(
     if rate is not None:
         _requests(worlds, policy, others, rate, first_s, slo_s, seeds, options, (png, html, json_file))
         return
-    _under_caps(worlds, policy, others, caps, hold_s, slo_s, seeds, published_starts, options, (png, html, json_file))
+    _under_caps(worlds, policy, others, caps, hold_s, slo_s, seeds, as_published, options, (png, html, json_file))
 
 
 def _grids(card: Card, files: tuple[str, ...], networks: tuple[str, ...]) -> list[Grid]:
@@ -98,7 +98,7 @@ def _under_caps(
     hold_s: float,
     slo_s: float | None,
     seeds: int,
-    published_starts: bool,
+    as_published: bool,
     options: dict[str, dict[str, Any]],
     files: tuple[str | None, str | None, str | None],
 ) -> None:
@@ -109,7 +109,7 @@ def _under_caps(
         raise UsageError("--cap W is missing: a power cap in watts; or --rate CSV and --slo S for requests")
     schedules = [tuple(Phase(cap, hold_s) for cap in _watts(text)) for text in caps]
     tasks = [Task(world, phases, slo_s) for world in worlds for phases in schedules]
-    found = compare(policy, others, tasks, seeds, published_starts, options, console.note)
+    found = compare(policy, others, tasks, seeds, as_published, options, console.note)
     png, html, json_file = files
     if json_file != "-":
         _show(found)
