@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from mpcpipe.errors import PowerError
-from mpcpipe.services.power.cards import CARDS
 from mpcpipe.services.power.policies.base import POLICIES, Scene, build, policy_named
 from mpcpipe.services.power.policies.batch_dvfs import BatchDvfs, DvfsOnly, ladder, levels
 from mpcpipe.services.power.policies.morak import Morak
@@ -94,7 +93,7 @@ def test_levels_and_ladders_keep_their_ends() -> None:
     assert 18 <= len(found) <= 24
 
 
-@pytest.mark.parametrize("card", sorted(CARDS))
+@pytest.mark.parametrize("card", ["rtx3080ti", "v100s", "dcu"])
 @pytest.mark.parametrize("name", UNDER_CAPS)
 def test_every_policy_chooses_clocks_that_the_card_has_also_with_one_memory_clock(name: str, card: str) -> None:
     world = quiet(card)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 from mpcpipe.services.power.cards import Sensor, Transition, card_named
 from mpcpipe.services.power.setting import Setting
@@ -31,6 +32,7 @@ class Simple:
         return share * (setting.sm_clock_mhz or 0) * batch / (batch + 8) * memory
 
 
+@cache
 def quiet(name: str = "rtx3080ti") -> World:
     """A world on a card whose sensor and clocks leave nothing to chance."""
     card = replace(card_named(name), sensor=Sensor(1.0, 0.1, 0.0), transition=Transition(0.01, 0.02, 0.03))
