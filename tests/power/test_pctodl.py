@@ -93,12 +93,12 @@ def test_beliefs_follow_what_was_seen_and_are_unsure_far_away() -> None:
     assert belief.deviation[0] < 0.1 < belief.deviation[1]
 
 
-def run(name: str, *phases: Phase, seed: int = 0, wrong: float = 1.0) -> Outcome:
-    """On the quiet world. wrong: what the policy believes of shared GPUs, times this."""
+def run(name: str, *phases: Phase, seed: int = 0, wrong: float = 0.0) -> Outcome:
+    """On the quiet world. wrong: by how much a policy believes that neighbours slow a worker down; 0 for the truth."""
     world = quiet()
     at = world.scene(seed)
     truth = world.truth(seed)
-    if wrong != 1.0:
+    if wrong:
         believed = replace(world.predictor.sharing, slowdown=wrong, launch_ms=0.0)
         at = replace(at, predictor=Shared(world.card, world.learned.alone, believed))
     told = at if name == "oracle" else replace(at, truth=None)
@@ -134,8 +134,8 @@ def test_looking_ahead_settles_and_breaks_caps_less_than_stepping_does() -> None
 
 
 def test_refinement_finds_a_better_plan_where_the_model_of_sharing_is_wrong() -> None:
-    # A policy that believes that neighbours slow a worker down to a half leaves the GPU to one worker.
-    wrong = run("pctodl", Phase(200.0, 240.0), wrong=1.0 + 1e-9)
-    refined = run("pctodl-refined", Phase(200.0, 240.0), wrong=1.0 + 1e-9)
-    assert refined.throughput_per_s >= 0.995 * wrong.throughput_per_s
-    assert refined.phases[0].mean_power_w <= 200.0
+    # Who believes that neighbours slow a worker down to a half leaves the GPU to one worker, with a batch for that.
+    wrong = run("pctodl", Phase(150.0, 240.0), wrong=1.0)
+    refined = run("pctodl-refined", Phase(150.0, 240.0), wrong=1.0)
+    assert refined.throughput_per_s > 1.1 * wrong.throughput_per_s
+    assert refined.phases[0].mean_power_w <= 1.01 * 150.0

@@ -27,6 +27,7 @@ _MOST_POINTS = 300
 _NOISE = 1e-3
 _EVERY = 3
 _TRIED = 24
+_RATE_OFF, _POWER_OFF = 0.25, 0.05
 
 
 @dataclass(frozen=True)
@@ -37,12 +38,13 @@ class Belief:
     deviation: Array
 
 
-def believe(inputs: Array, values: Array, at: Array, scale: Array) -> Belief:
+def believe(inputs: Array, values: Array, at: Array, scale: Array, least: float = 0.0) -> Belief:
     """Matern 5/2 with unit length scales after division by `scale`, values standardised, noise 1e-3.
 
-    inputs: (seen, features), values: (seen,), at: (points, features).
+    inputs: (seen, features), values: (seen,), at: (points, features). least: spread of values that is assumed anyway:
+    the few that were seen first say little of how far off the rest can be.
     """
-    middle, spread = float(values.mean()), float(values.std()) or max(1e-3, abs(float(values.mean())))
+    middle, spread = float(values.mean()), max(float(values.std()), least, 1e-6)
     inside = np.linalg.cholesky(_matern(inputs, inputs, scale) + _NOISE * np.eye(len(inputs)))
     across = _matern(at, inputs, scale)
     solved = np.linalg.solve(inside, across.T)
@@ -117,7 +119,9 @@ class PctoDLRefined(PctoDL):
         progress = min(1.0, self.count / self.horizon)
         if rate < 0.98 * self.best[0] and self.best[1].workers != now.workers:
             return self.best[1]
-        tried = list(_near(now.workers, room))[:_TRIED]
+        near = list(_near(now.workers, room))
+        every = -(-len(near) // _TRIED)
+        tried = near[self.count % every :: every]
         settings = [found[1] for found in (best_clocks(room, workers) for workers in tried) if found is not None]
         if not settings or len(self.seen) < 2 or progress >= 1.0:
             return None
@@ -125,7 +129,8 @@ class PctoDLRefined(PctoDL):
         at = np.array([self._features(s) for s in settings])
         scale = np.maximum(np.concatenate([inputs, at]).std(axis=0), 1e-2) * 2.0
         rates, powers = (
-            believe(inputs, np.array([point[which] for point in self.seen]), at, scale) for which in (1, 2)
+            believe(inputs, np.array([point[which] for point in self.seen]), at, scale, least)
+            for which, least in ((1, _RATE_OFF), (2, _POWER_OFF))
         )
         prior_rate = np.array([room.predictor.throughput_per_s(s) for s in settings])
         prior_power = np.array([room.predictor.power_w(s) for s in settings])
