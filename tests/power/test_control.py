@@ -138,6 +138,10 @@ class Bench:
                 step += 1
                 slower = curve().slower(self.device.sm_clock_mhz)
                 own = spans(0.05 * slower, 0.2) if steps is WAITING else list(steps)
+                if steps in LINES:
+                    compute_s = steps[0].end_s * slower
+                    free_s = LINE_S - max(span.end_s for span in spans(compute_s, 0.0))
+                    own = spans(compute_s, max(0.0, free_s / 6))
                 self.control.step(facts(step, self.now_s, own))
             sample = self.guard.read()
             wanted = self.control.tick(self.now_s, sample)
@@ -156,6 +160,27 @@ class Bench:
 
 WAITING: list[Span] = []
 """Steps that mostly wait: made anew for the clock in force."""
+
+
+LINE_S = 2.0
+LINES: list[list[Span]] = [[Span("", "", 0.0, compute_s)] for compute_s in (0.03, 0.25)]
+"""Steps that the line decides: an action computes for so long at full clocks, and waits for what is left of 2 s."""
+
+
+@pytest.mark.parametrize("steps", LINES)
+def test_slack_that_the_graph_does_not_see_is_found_by_trying(steps: list[Span]) -> None:
+    """Down to the cheapest clock, or to the one from which on computing would decide, and then no further."""
+    compute_s = steps[0].end_s
+    bench = Bench(Perseus(scene()))
+    bench.run(200.0, busy=0.1, steps=steps)
+    found = bench.device.sm_clock_mhz
+    longest = max(span.end_s for span in spans(compute_s, 0.0)) * curve().slower(found)
+    assert longest <= 1.01 * LINE_S
+    parts = step_graph(SCHEDULE, spans(compute_s, 0.01))
+    joules = {clock: step_energy_j(parts, curve(), {0: clock}, [0, 0], LINE_S) for clock in CARD.sm_clocks_mhz}
+    cheapest = min(joules, key=lambda clock: joules[clock])
+    needed = 1410 * max(span.end_s for span in spans(compute_s, 0.0)) / LINE_S
+    assert abs(found - max(cheapest, needed)) < 0.12 * found
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -6,7 +6,7 @@ A clock takes tens of milliseconds to change, so an action has a clock of its ow
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mpcpipe.services.power import model
@@ -55,10 +55,13 @@ def fastest_s(parts: Sequence[Part]) -> float:
     return longest_s(parts, lambda worker: 1.0)
 
 
-def step_energy_j(parts: Sequence[Part], curve: Curve, clocks: Mapping[int, int], gpus: Sequence[int]) -> float:
+def step_energy_j(
+    parts: Sequence[Part], curve: Curve, clocks: Mapping[int, int], gpus: Sequence[int], step_s: float | None = None
+) -> float:
     """Of all GPUs over the step, each at the clock of `clocks`; they wait when they do not compute. gpus: of each
-    worker."""
-    step_s = longest_s(parts, lambda worker: curve.slower(clocks[gpus[worker]]))
+    worker. step_s: how long the step takes then, if that is known better than by the graph."""
+    if step_s is None:
+        step_s = longest_s(parts, lambda worker: curve.slower(clocks[gpus[worker]]))
     busy_s = dict.fromkeys(clocks, 0.0)
     for part in parts:
         busy_s[gpus[part.worker]] += part.compute_s * curve.slower(clocks[gpus[part.worker]])
@@ -68,39 +71,43 @@ def step_energy_j(parts: Sequence[Part], curve: Curve, clocks: Mapping[int, int]
     )
 
 
-def clocks_of_gpus(parts: Sequence[Part], curve: Curve, gpus: Sequence[int], target_s: float) -> dict[int, int]:
+def clocks_of_gpus(
+    parts: Sequence[Part],
+    curve: Curve,
+    gpus: Sequence[int],
+    target_s: float,
+    length_s: Callable[[Mapping[int, int]], float] | None = None,
+) -> dict[int, int]:
     """One clock for each GPU: from the highest down, always the step down that saves the most, while the step is done
-    by target_s and energy falls. With a target that cannot be met: all the highest."""
-    numbers = sorted(set(gpus))
-    levels = {gpu: len(curve.clocks_mhz) - 1 for gpu in numbers}
-    levels = {gpu: _sustained(curve, level) for gpu, level in levels.items()}
+    by target_s and energy falls. With a target that cannot be met: all the highest.
 
-    def clocks() -> dict[int, int]:
-        return {gpu: curve.clocks_mhz[level] for gpu, level in levels.items()}
+    length_s: how long a step takes at these clocks; by the graph if it is not given. In the graph a wait is a wait; a
+    simulator of the line knows that it is shorter where others send less at the same time.
+    """
+    kept = [clock for clock in curve.clocks_mhz if clock <= curve.card.sustained_mhz] or list(curve.clocks_mhz[:1])
+    levels = dict.fromkeys(sorted(set(gpus)), len(kept) - 1)
 
-    now_j = step_energy_j(parts, curve, clocks(), gpus)
+    def graph_s(clocks: Mapping[int, int]) -> float:
+        return longest_s(parts, lambda worker: curve.slower(clocks[gpus[worker]]))
+
+    length_of = length_s or graph_s
+    clocks = {gpu: kept[level] for gpu, level in levels.items()}
+    now_j = step_energy_j(parts, curve, clocks, gpus, length_of(clocks))
     while True:
         best: tuple[float, int] | None = None
-        for gpu in numbers:
-            if levels[gpu] == 0:
+        for gpu, level in levels.items():
+            if level == 0:
                 continue
-            levels[gpu] -= 1
-            tried = clocks()
-            if longest_s(parts, lambda worker: curve.slower(tried[gpus[worker]])) <= target_s:  # noqa: B023
-                joules = step_energy_j(parts, curve, tried, gpus)
-                if joules < now_j and (best is None or joules < best[0]):
-                    best = joules, gpu
-            levels[gpu] += 1
+            tried = {**clocks, gpu: kept[level - 1]}
+            step_s = length_of(tried)
+            joules = step_energy_j(parts, curve, tried, gpus, step_s)
+            if step_s <= target_s and joules < now_j and (best is None or joules < best[0]):
+                best = joules, gpu
         if best is None:
-            return clocks()
-        now_j = best[0]
-        levels[best[1]] -= 1
-
-
-def _sustained(curve: Curve, level: int) -> int:
-    while level and curve.clocks_mhz[level] > curve.card.sustained_mhz:
-        level -= 1
-    return level
+            return clocks
+        now_j, gpu = best
+        levels[gpu] -= 1
+        clocks = {**clocks, gpu: kept[levels[gpu]]}
 
 
 def clocks_of_actions(parts: Sequence[Part], curve: Curve, target_s: float) -> dict[str, int]:

@@ -7,6 +7,7 @@ clock is in force only after a transition, and a power limit lowers the clock as
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import time
 from collections.abc import Callable
@@ -31,18 +32,12 @@ _MOST_SLICES = 200
 _numbers = itertools.count()
 
 
-def card_power_w(
-    card: Card, memory_clock_mhz: int, sm_clock_mhz: float, busy: float, temperature_c: float | None = None
-) -> float:
-    """Power of a card that works a share `busy` of the time, all multiprocessors and half of the memory's rate then."""
-    idle = float(model.idle_w(card, memory_clock_mhz, sm_clock_mhz))
-    power = idle + busy * (
-        card.busy_w_per_ghz * float(model.switching_ghz(card.voltage, sm_clock_mhz))
-        + 0.5 * card.memory_w[memory_clock_mhz]
-    )
-    if temperature_c is not None:
-        power += float(model.leakage_w(card.thermal, idle, temperature_c))
-    return power
+def card_power_w(card: Card, memory_clock_mhz: int, sm_clock_mhz: float, busy: float) -> float:
+    """Power at the thermal reference of a card that works a share `busy` of the time: all multiprocessors, and half of
+    the memory's rate, then."""
+    switching = float(model.switching_ghz(card.voltage, sm_clock_mhz))
+    working_w = card.busy_w_per_ghz * switching + 0.5 * card.memory_w[memory_clock_mhz]
+    return float(model.idle_w(card, memory_clock_mhz, sm_clock_mhz)) + busy * working_w
 
 
 class Simulated(PowerDevice):
@@ -62,6 +57,7 @@ class Simulated(PowerDevice):
         self._sensor = model.Sensor(sensor.average_s, sensor.period_s, sensor.noise_w, seed)
         self._at_s = now()
         self._coming: list[tuple[float, str, int]] = []
+        self._known: dict[tuple[int, int], tuple[float, float]] = {}
         self.busy = 0.0
         self.sm_clock_mhz = card.sustained_mhz
         self.memory_clock_mhz = card.memory_clocks_mhz[-1]
@@ -100,8 +96,15 @@ class Simulated(PowerDevice):
         """The truth, now."""
         return min(self.limit_w, self._power(self._clock()))
 
-    def _power(self, sm_clock_mhz: float) -> float:
-        return card_power_w(self.card, self.memory_clock_mhz, sm_clock_mhz, self.busy, self.temperature_c)
+    def _power(self, sm_clock_mhz: int) -> float:
+        key = (self.memory_clock_mhz, sm_clock_mhz)
+        if key not in self._known:  # asked a hundred times a second
+            idle_w = card_power_w(self.card, *key, busy=0.0)
+            self._known[key] = idle_w, card_power_w(self.card, *key, busy=1.0) - idle_w
+        idle_w, more_w = self._known[key]
+        thermal = self.card.thermal
+        growth = math.exp(thermal.leakage_per_k * (self.temperature_c - thermal.reference_c)) - 1.0
+        return idle_w + self.busy * more_w + thermal.leakage_share * idle_w * growth
 
     def _clock(self) -> int:
         """In force: no higher than the power limit allows."""
