@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from mpcpipe.cli.power_replay import fit, replay
+from mpcpipe.cli.power_fit import fit
+from mpcpipe.cli.power_replay import replay
 from mpcpipe.cli.power_state import restore, status
 from mpcpipe.cli.power_train import train
 
