@@ -141,7 +141,12 @@ typedef struct mpk_term {
   const uint8_t* label;
   int64_t label_bytes;
   int64_t mask_at, rest_at; /* the components of `out` to which mask and value - mask are added; negative: none */
-  void* wire;               /* value - mask, wire_bytes an element */
+  void* wire;               /* where value - mask goes, wire_bytes an element; null: nowhere */
+  const uint8_t* tag_key;   /* for a tag of what goes over the wire, as mpk_tag */
+  int64_t tag_key_bytes;
+  const uint8_t* tag_label;
+  int64_t tag_label_bytes;
+  void* tag;                /* its 16 bytes; null: none */
 } mpk_term;
 /* out (outs, n) = base (or 0 where it is null; it may be out itself) + the terms' masks and rests, each times 2^up. Elements have 4 or 8
  * bytes, `bits` of them count; an element of `out` has out_bytes. With `xored` everything is bits: addition is xor.
@@ -149,6 +154,10 @@ typedef struct mpk_term {
 MPK_API int mpk_joint(const mpk_term* terms, int64_t count, int64_t n, int element_bytes, int bits, int xored,
                       int wire_bytes, const void* base, int64_t base_stride, void* out, int64_t out_stride,
                       int64_t outs, int out_bytes, int up);
+/* GMAC of AES-128 (NIST SP 800-38D, nothing encrypted, a nonce of zeros) of nbytes, under the first 16 bytes of the key
+ * stream of HMAC-SHA256(key, label). MPK_UNSUPPORTED as above. */
+MPK_API int mpk_tag(const uint8_t* key, int64_t key_bytes, const uint8_t* label, int64_t label_bytes,
+                    const uint8_t* data, int64_t nbytes, uint8_t tag[16]);
 /* out += x 2^up, where x has x_bytes (1 to 8) bytes an element. */
 MPK_API int mpk_add_bytes(const uint8_t* x, int x_bytes, int64_t n, int up, void* out, int out_bytes);
 /* s = x + y + lift modulo 2^k (y may be null): out = (s >> t, a logical shift) - constant, bit = (s >= 0). */

@@ -16,7 +16,7 @@ int best_isa() {
 
 int best_aes() {
 #ifdef MPK_X86
-  if (!__builtin_cpu_supports("aes") || !__builtin_cpu_supports("ssse3")) return 0;
+  if (!__builtin_cpu_supports("aes") || !__builtin_cpu_supports("ssse3") || !__builtin_cpu_supports("pclmul")) return 0;
   return __builtin_cpu_supports("vaes") && __builtin_cpu_supports("avx2") ? 2 : 1;
 #else
   return 0;

@@ -5,6 +5,7 @@
 
 #include "aes.h"
 #include "common.h"
+#include "ghash.h"
 #include "isa.h"
 #include "sha256.h"
 
@@ -37,9 +38,19 @@ struct Joint {
   Index out_stride, outs;
 };
 
+// Of each term: the key of its mask's stream, and what its tag is made with.
 struct Streams {
   std::uint8_t key[kMostTerms][kShaDigest];
+  Gmac tag[kMostTerms];
 };
+
+// The key of a message's tag: the first block of a stream of its own.
+void start_tag(Gmac& tag, const std::uint8_t* key, Index key_bytes, const std::uint8_t* label, Index label_bytes) {
+  std::uint8_t stream[kShaDigest], own[16];
+  hmac_sha256(key, key_bytes, label, label_bytes, stream);
+  aes128_ctr(stream, 0, own, 16);
+  tag.start(own);
+}
 
 template <class T, bool Xored>
 struct Blocks {
@@ -78,8 +89,9 @@ struct Blocks {
   }
 
   template <class Out>
-  static MPK_INLINE void run(const Joint& j, const Streams& streams) {
+  static MPK_INLINE void run(const Joint& j, Streams& streams) {
     alignas(64) T mask[kBlock], v[kBlock];
+    alignas(64) std::uint8_t small[kBlock * sizeof(T)];
     for (Index start = 0; start < j.n; start += kBlock) {
       const Index here = j.n - start < kBlock ? j.n - start : kBlock;
       Out* out[kMostOut];
@@ -104,33 +116,38 @@ struct Blocks {
         for (Index i = 0; i < here; ++i) v[i] = minus(v[i], mask[i]);
         wrap(v, here, j.spare);
         if (term.rest_at >= 0) add<Out>(out[term.rest_at], v, here, j.up);
-        std::uint8_t* wire = static_cast<std::uint8_t*>(term.wire) + start * j.wire_bytes;
-        if (j.wire_bytes == static_cast<int>(sizeof(T)))
-          std::memcpy(wire, v, static_cast<std::size_t>(here) * sizeof(T));
-        else if (j.wire_bytes == 2)
-          for (Index i = 0; i < here; ++i) std::memcpy(wire + 2 * i, v + i, 2);
-        else
-          for (Index i = 0; i < here; ++i)
-            std::memcpy(wire + i * j.wire_bytes, v + i, static_cast<std::size_t>(j.wire_bytes));
+        const std::uint8_t* sent = reinterpret_cast<const std::uint8_t*>(v);
+        if (j.wire_bytes != static_cast<int>(sizeof(T))) {
+          sent = small;
+          if (j.wire_bytes == 2)
+            for (Index i = 0; i < here; ++i) std::memcpy(small + 2 * i, v + i, 2);
+          else
+            for (Index i = 0; i < here; ++i)
+              std::memcpy(small + i * j.wire_bytes, v + i, static_cast<std::size_t>(j.wire_bytes));
+        }
+        const Index bytes = here * j.wire_bytes;
+        if (term.wire != nullptr)
+          std::memcpy(static_cast<std::uint8_t*>(term.wire) + start * j.wire_bytes, sent, static_cast<std::size_t>(bytes));
+        if (term.tag != nullptr) streams.tag[t].add(sent, bytes);
       }
     }
   }
 };
 
 template <class T, class Out, bool Xored>
-void portable(const Joint& j, const Streams& streams) {
+void portable(const Joint& j, Streams& streams) {
   Blocks<T, Xored>::template run<Out>(j, streams);
 }
 
 #ifdef MPK_X86
 template <class T, class Out, bool Xored>
-MPK_TARGET("avx2") void wide(const Joint& j, const Streams& streams) {
+MPK_TARGET("avx2") void wide(const Joint& j, Streams& streams) {
   Blocks<T, Xored>::template run<Out>(j, streams);
 }
 #endif
 
 template <class T, class Out, bool Xored>
-void chosen(const Joint& j, const Streams& streams) {
+void chosen(const Joint& j, Streams& streams) {
 #ifdef MPK_X86
   if (isa() == MPK_ISA_AVX2) return wide<T, Out, Xored>(j, streams);
 #endif
@@ -147,6 +164,9 @@ void joint(const Joint& j, int element_bytes, int out_bytes) {
     if (term.key != nullptr)
       hmac_sha256(term.key, static_cast<Index>(term.key_bytes), term.label, static_cast<Index>(term.label_bytes),
                   streams.key[t]);
+    if (term.tag != nullptr)
+      start_tag(streams.tag[t], term.tag_key, static_cast<Index>(term.tag_key_bytes), term.tag_label,
+                static_cast<Index>(term.tag_label_bytes));
   }
   if (j.xored)
     chosen<std::uint64_t, std::uint64_t, true>(j, streams);
@@ -156,6 +176,8 @@ void joint(const Joint& j, int element_bytes, int out_bytes) {
     chosen<std::uint32_t, std::uint64_t, false>(j, streams);
   else
     chosen<std::uint64_t, std::uint64_t, false>(j, streams);
+  for (Index t = 0; t < j.count; ++t)
+    if (j.terms[t].tag != nullptr) streams.tag[t].finish(static_cast<std::uint8_t*>(j.terms[t].tag));
 }
 
 // Adds numbers of Bytes bytes each.
@@ -303,6 +325,19 @@ int mpk_joint(const mpk_term* terms, int64_t count, int64_t n, int element_bytes
                 xored != 0, base, static_cast<Index>(base_stride), out, static_cast<Index>(out_stride),
                 static_cast<Index>(outs)},
           element_bytes, out_bytes);
+  });
+}
+
+int mpk_tag(const uint8_t* key, int64_t key_bytes, const uint8_t* label, int64_t label_bytes, const uint8_t* data,
+            int64_t nbytes, uint8_t tag[16]) {
+  using namespace mpk;
+  return guarded([&] {
+    require(nbytes >= 0);
+    require(aes_level() > 0, MPK_UNSUPPORTED);
+    Gmac gmac;
+    start_tag(gmac, key, static_cast<Index>(key_bytes), label, static_cast<Index>(label_bytes));
+    gmac.add(data, static_cast<Index>(nbytes));
+    gmac.finish(tag);
   });
 }
 

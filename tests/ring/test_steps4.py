@@ -8,6 +8,7 @@ import torch
 from mpcpipe.errors import KernelError
 from mpcpipe.protocol.replicated4.kinds import Elements, Kind, Narrow, Planes
 from mpcpipe.protocol.replicated4.terms import Term, Value, masked, received
+from mpcpipe.random.mac import tag
 from mpcpipe.random.tape import PrgTape
 from mpcpipe.ring import native, reference
 from mpcpipe.ring.native.steps4 import JointTerm
@@ -31,6 +32,9 @@ class Slow(PrgTape):
         return None
 
 
+TAGS = {(1, 2): bytes([9]) * 32, (0, 3): bytes([8]) * 32}
+
+
 def _values(kind: Kind, n: int, count: int) -> list[torch.Tensor]:
     made = Values(n)
     return [made.words(n) if isinstance(kind, Planes) else made.elements(n, kind.bits) for _ in range(count)]
@@ -43,7 +47,9 @@ def _terms(kind: Kind, start: int, n: int) -> list[Term]:
     if not isinstance(kind, Planes):
         operations += [Value("cross", (a, b, c, d)), Value("chosen", (a, b, (c & 1)))]
     terms = [Term(0, 1, 2, f"sends {i}", start, n, (i + 1) % 3, i % 3, value) for i, value in enumerate(operations)]
-    terms += [Term(2, 0, 3, f"vouches {i}", start, n, None, 1, value) for i, value in enumerate(operations)]
+    terms += [
+        Term(2, 0, 3, f"vouches {i}", start, n, None, 1, value, None, f"tag {i}") for i, value in enumerate(operations)
+    ]
     terms += [Term(1, 2, 3, "masks", start, n, 0, None), Term(3, 2, 0, "receives", start, n, None, 2)]
     return terms
 
@@ -60,8 +66,8 @@ def test_one_pass_is_as_many_steps(name: str, start: int, n: int) -> None:
         wide += [(64 - kind.bits, torch.int64)]
     for up, dtype in wide:
         for base in (None, torch.stack(_values(Elements(Ring(dtype.itemsize * 8)), start + n, 3)).to(dtype)):
-            outs, wires = [], []
-            for tape in (PrgTape(KEYS), Slow(KEYS)):
+            outs, wires, tags = [], [], []
+            for tape in (PrgTape(KEYS | TAGS), Slow(KEYS | TAGS)):
                 terms, out = _terms(kind, start, n), torch.full((3, start + n), 77, dtype=dtype)
                 masked(tape, 0, kind, terms, base, out, up)
                 for term in terms:
@@ -70,10 +76,20 @@ def test_one_pass_is_as_many_steps(name: str, start: int, n: int) -> None:
                         term.wire = torch.arange(part.numel, dtype=torch.int64).to(part.dtype)
                         received(tape, kind, term, out, up)
                 outs.append(out if isinstance(kind, Planes) else _reduced(kind, out, up))
-                wires.append([term.wire for term in terms if term.value is not None])
+                wires.append([term.wire for term in terms if term.sender == 0])
+                tags.append([term.tag for term in terms if term.witness == 0])
             assert torch.equal(*outs)
             assert all(torch.equal(a, b) and a.dtype == b.dtype for a, b in zip(*wires, strict=True))
+            assert tags[0] == tags[1] and None not in tags[0]
             assert torch.equal(outs[0][:, :start], outs[1][:, :start]), "what belongs to others is left alone"
+
+
+@needs_library
+@pytest.mark.parametrize("nbytes", [0, 1, 15, 16, 17, 127, 128, 129, 1000, 4099])
+def test_tags_are_gmac(library: native.NativeLibrary, nbytes: int) -> None:
+    data = torch.arange(nbytes, dtype=torch.int64).to(torch.uint8)
+    key = PrgTape(TAGS).planes((1, 2), "some label", 1, 128)
+    assert library.tag(TAGS[1, 2], b"some label", data) == tag(key, [data])
 
 
 def _reduced(kind: Kind, out: torch.Tensor, up: int) -> torch.Tensor:

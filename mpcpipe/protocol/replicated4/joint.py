@@ -23,16 +23,17 @@ from mpcpipe.link.base import Part
 from mpcpipe.protocol.replicated4.evidence import Journal, Route
 from mpcpipe.protocol.replicated4.kinds import Kind
 from mpcpipe.protocol.replicated4.roles import CROSSING, PAIRS, RECEIVERS, Pair, Roles, knowing
-from mpcpipe.protocol.replicated4.terms import Term, Value, masked, received
+from mpcpipe.protocol.replicated4.terms import Term, Value, masked, received, tag_of
 from mpcpipe.protocol.rounds import Round
-from mpcpipe.random.mac import KEY_BYTES, tag
+from mpcpipe.random.mac import MODULUS
 
 
 @dataclass(eq=False)
 class Message:
     """One flat tensor from `sender` to `receiver`; `value` where it is known: at the receiver once it has come.
 
-    same: the witness knows it as this other message, which it receives in the same round.
+    same: the witness knows it as this other message, which it receives in the same round. tag: at the witness, where
+    the message is not at hand any more.
     """
 
     sender: int
@@ -41,6 +42,8 @@ class Message:
     part: Part
     value: torch.Tensor | None
     same: Message | None = None
+    tag_label: str = ""
+    tag: int | None = None
 
     def known(self) -> torch.Tensor:
         """The value; only for who knows it."""
@@ -48,6 +51,12 @@ class Message:
         if value is None:
             raise ValueError("this party does not know the message")
         return value
+
+    @property
+    def route(self) -> Route:
+        """Who sends, vouches and receives; only of what has a witness."""
+        assert self.witness is not None
+        return self.sender, self.witness, self.receiver
 
 
 @dataclass(frozen=True)
@@ -109,32 +118,26 @@ class Joint(Roles, ABC):
                 message.value = arrived[message.sender][taken[message.sender]]
                 taken[message.sender] += 1
         # After the round, so that at every party this comes at the same place of its program.
-        routes: dict[Route, list[torch.Tensor]] = {}
+        tags: dict[Route, int] = {}
         for message in messages:
             if message.witness is not None and self.party in (message.witness, message.receiver):
-                route = (message.sender, message.witness, message.receiver)
-                routes.setdefault(route, []).append(message.known())
-        self.journal.record(
-            self.lane_number,
-            {route: self.tag_of(route, label, parts) for route, parts in routes.items() if not parts[0].is_meta},
-        )
-
-    def tag_of(self, route: Route, label: str, parts: Sequence[torch.Tensor]) -> int:
-        """The tag of what goes along `route`, at its witness and its receiver."""
-        sender, witness, receiver = route
-        holders = (min(witness, receiver), max(witness, receiver))
-        return tag(self.tape.planes(holders, f"{label}/tag{sender}{receiver}", 1, 8 * KEY_BYTES), parts)
+                found = message.tag
+                if found is None:
+                    found = tag_of(self.tape, message.route, message.tag_label, message.known())
+                if found is not None:
+                    tags[message.route] = (tags.get(message.route, 0) + found) % MODULUS
+        self.journal.record(self.lane_number, tags)
 
     async def reshare(self, label: str, *groups: Values) -> list[torch.Tensor]:
         """For each group the share (3, numel) of its sum, not reduced to the ring's range. 1 round.
 
         Security: what a party receives is masked by a stream of the three others. Cost: an element an element.
         """
-        begun = [self._begin(label, values) for values in groups]
+        begun = [self._begin(label, number, values) for number, values in enumerate(groups)]
         await self.exchange(label, [message for group in begun for message in group.messages])
         return [self._finish(group) for group in begun]
 
-    def _begin(self, label: str, values: Values) -> _Begun:
+    def _begin(self, label: str, number: int, values: Values) -> _Begun:
         kind, into = values.kind, values.into
         like = next((known.value.tensors[0] for known in values.known if known.value is not None), into)
         assert like is not None, "of the six pairs every party is in three, of each half's in one"
@@ -144,14 +147,14 @@ class Joint(Roles, ABC):
         terms: list[Term] = []
         start = 0
         for half, numel in enumerate(kind.halves(values.numel)):
-            of_half = [self._term(label, known, half, start, numel) for known in values.known] if numel else []
+            of_half = [self._term(label, number, known, half, start, numel) for known in values.known] if numel else []
             if of_half:
                 masked(self.tape, self.party, kind, of_half, into, out, values.up)
             terms += of_half
             start += numel
         return _Begun(values, terms, [message_of(term, kind) for term in terms], out)
 
-    def _term(self, label: str, known: Known, half: int, start: int, numel: int) -> Term:
+    def _term(self, label: str, number: int, known: Known, half: int, start: int, numel: int) -> Term:
         """a ── rest ──> c for the first half, b ── rest ──> d for the second, as this party sees it."""
         sender, witness = known.pair if half == 0 else (known.pair[1], known.pair[0])
         receiver = RECEIVERS[known.pair][half]
@@ -166,6 +169,7 @@ class Joint(Roles, ABC):
             None if self.party == receiver else self.index(receiver),
             None if self.party == rest_of else self.index(rest_of),
             known.value,
+            tag_label=f"{label}/tag{number}.{sender}{receiver}",
         )
 
     def _finish(self, begun: _Begun) -> torch.Tensor:
@@ -201,4 +205,6 @@ class Joint(Roles, ABC):
 
 def message_of(term: Term, kind: Kind) -> Message:
     """What is sent of a term, and by whom."""
-    return Message(term.sender, term.witness, term.receiver, kind.part(term.numel), term.wire)
+    return Message(
+        term.sender, term.witness, term.receiver, kind.part(term.numel), term.wire, None, term.tag_label, term.tag
+    )

@@ -92,7 +92,8 @@ class Linear(Joint, ABC):
         peer = {sender: witness, witness: sender}.get(self.party)
         value = None if peer is None else Value("copy", (z[self.stands(peer)],))
         at = (None, 0) if own else (0, None)
-        return Term(sender, witness, receiver, f"{label}/half{receiver}", 0, z.shape[1], *at, value)
+        name = f"{label}/half{receiver}"
+        return Term(sender, witness, receiver, name, 0, z.shape[1], *at, value, tag_label=f"{label}/tag{receiver}")
 
     async def truncate(self, x: Share, bits: int) -> Share:
         """x / 2^bits, from the halves x_0 + x_1 and x_2 + x_3.

@@ -9,9 +9,11 @@ import torch
 from mpcpipe.errors import IntegrityError
 from mpcpipe.link.base import Part
 from mpcpipe.protocol.base import Opening, Share
+from mpcpipe.protocol.replicated4.evidence import Route
 from mpcpipe.protocol.replicated4.joint import Joint, Message
 from mpcpipe.protocol.replicated4.kinds import Elements
 from mpcpipe.protocol.replicated4.roles import others
+from mpcpipe.protocol.replicated4.terms import tag_of
 from mpcpipe.protocol.rounds import Round
 from mpcpipe.random.mac import TAG_BYTES, packed, unpacked
 from mpcpipe.ring.bilinear import Shape
@@ -40,7 +42,7 @@ class Sharing(Joint, ABC):
                 raise ValueError(f"party {owner} must give a value of shape {tuple(shape)} to share")
             rest = kind.minus(value.reshape(-1) - masks[a], masks[b])
         to_b = Message(owner, None, b, kind.part(numel), rest)
-        to_a = Message(owner, b, a, kind.part(numel), rest, to_b)
+        to_a = Message(owner, b, a, kind.part(numel), rest, to_b, f"{label}/tag{owner}{a}")
         await self.exchange(label, [to_b, to_a])
         own = to_a.value if self.party == a else to_b.value
         like = next(iter(masks.values()))
@@ -126,7 +128,7 @@ class Sharing(Joint, ABC):
             elif self.party in (sender, witness):
                 lacked = self.ring.wrap(flat[self.index(receiver)]).contiguous()
                 if self.party == witness and not lacked.is_meta:
-                    lacked = packed([self.tag_of((sender, witness, receiver), label, [lacked])])
+                    lacked = packed([self._tag((sender, witness, receiver), label, lacked)])
                 elif self.party == witness:
                     lacked = lacked.new_empty(TAG_BYTES, dtype=torch.uint8)
                 send[receiver] = [lacked]
@@ -135,9 +137,14 @@ class Sharing(Joint, ABC):
             return None
         sender, witness = (self.party + 1) % 4, (self.party + 2) % 4
         (lacked,), (tagged,) = received[sender], received[witness]
-        if not lacked.is_meta and unpacked(tagged) != [self.tag_of((sender, witness, self.party), label, [lacked])]:
+        if not lacked.is_meta and unpacked(tagged) != [self._tag((sender, witness, self.party), label, lacked)]:
             raise self._deviation(label, sender, witness)
         return self.ring.wrap(flat.sum(0, dtype=flat.dtype) + lacked).reshape(x.shape[1:])
+
+    def _tag(self, route: Route, label: str, lacked: torch.Tensor) -> int:
+        found = tag_of(self.tape, route, f"{label}/tag{route[0]}{route[2]}", lacked)
+        assert found is not None, "what is opened has values"
+        return found
 
     def public(self, value: torch.Tensor) -> Share:
         """value as component 0, which party 0 lacks."""

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 
 import torch
 
+from mpcpipe.protocol.replicated4.evidence import Route
 from mpcpipe.protocol.replicated4.kinds import Kind
+from mpcpipe.random.mac import KEY_BYTES, tag
 from mpcpipe.random.tape import PrgTape, Tape
 from mpcpipe.ring.native.steps4 import JointTerm
 
@@ -48,7 +50,8 @@ class Value:
 class Term:
     """mask_at, rest_at: components of a share, as they stand at this party, to which mask and rest are added.
 
-    value: where this party knows it. wire: the rest as a message; where the value is known, or once it has come.
+    value: where this party knows it. wire: the rest as a message; at the sender, or once it has come. tag: of the wire,
+    under the key of `tag_label`; at the witness.
     """
 
     sender: int
@@ -61,6 +64,13 @@ class Term:
     rest_at: int | None
     value: Value | None = None
     wire: torch.Tensor | None = None
+    tag_label: str = ""
+    tag: int | None = None
+
+    @property
+    def route(self) -> Route:
+        """Who sends, vouches and receives."""
+        return self.sender, self.witness, self.receiver
 
 
 def library_of(tape: Tape, like: torch.Tensor) -> PrgTape | None:
@@ -82,14 +92,17 @@ def masked(
     known = []
     for term in terms:
         if party != term.receiver:
-            if term.value is not None:
+            if party == term.sender:
                 part = kind.part(numel)
                 term.wire = torch.empty(part.numel, dtype=part.dtype)
-            known.append(_native(native, term))
-    native.library.joint(known, kind.dtype, kind.bits, kind.wire_bytes, base, out, start, numel, up)
+            known.append((term, _native(native, party, term)))
+    given = [joint for _, joint in known]
+    tags = native.library.joint(given, kind.dtype, kind.bits, kind.wire_bytes, base, out, start, numel, up)
+    for (term, _), found in zip(known, tags, strict=True):
+        term.tag = found
 
 
-def _native(tape: PrgTape, term: Term) -> JointTerm:
+def _native(tape: PrgTape, party: int, term: Term) -> JointTerm:
     value, mask_at, rest_at = term.value, term.mask_at, term.rest_at
     return JointTerm(
         tape.key_for(holders(term), term.label),
@@ -99,6 +112,8 @@ def _native(tape: PrgTape, term: Term) -> JointTerm:
         None if value is None else "product" if value.operation == "and" else value.operation,
         () if value is None else value.tensors,
         term.wire,
+        tape.key_for(tag_holders(term.route), term.tag_label) if party == term.witness else None,
+        term.tag_label.encode(),
     )
 
 
@@ -119,7 +134,11 @@ def _masked(
             kind.add(target[term.mask_at], mask, up)
         if term.value is not None:
             rest = kind.minus(term.value.part(start, numel), mask)
-            term.wire = kind.to_wire(rest)
+            wire = kind.to_wire(rest)
+            if party == term.sender:
+                term.wire = wire
+            else:
+                term.tag = tag_of(tape, term.route, term.tag_label, wire)
             if term.rest_at is not None:
                 kind.add(target[term.rest_at], rest, up)
 
@@ -135,6 +154,22 @@ def received(tape: Tape, kind: Kind, term: Term, out: torch.Tensor, up: int) -> 
         native.library.add_bytes(term.wire, kind.wire_bytes, target, up)
     else:
         kind.add(target, kind.from_wire(term.wire), up)
+
+
+def tag_holders(route: Route) -> tuple[int, int]:
+    """Who has the keys of a route's tags: witness and receiver, and not the sender."""
+    _, witness, receiver = route
+    return min(witness, receiver), max(witness, receiver)
+
+
+def tag_of(tape: Tape, route: Route, label: str, wire: torch.Tensor) -> int | None:
+    """The tag of what goes along `route`, at its witness and its receiver; None of what has no values."""
+    native = library_of(tape, wire)
+    if native is not None:
+        assert native.library is not None
+        return native.library.tag(native.key_for(tag_holders(route), label), label.encode(), wire)
+    key = tape.planes(tag_holders(route), label, 1, 8 * KEY_BYTES)
+    return None if wire.is_meta else tag(key, [wire])
 
 
 def holders(term: Term) -> tuple[int, ...]:

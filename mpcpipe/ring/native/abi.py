@@ -52,6 +52,11 @@ class Term(ctypes.Structure):
         ("mask_at", ctypes.c_int64),
         ("rest_at", ctypes.c_int64),
         ("wire", ctypes.c_void_p),
+        ("tag_key", ctypes.c_char_p),
+        ("tag_key_bytes", ctypes.c_int64),
+        ("tag_label", ctypes.c_char_p),
+        ("tag_label_bytes", ctypes.c_int64),
+        ("tag", ctypes.c_void_p),
     ]
 
 
@@ -90,6 +95,7 @@ SIGNATURES: dict[str, tuple[type, ...]] = {
         *(ctypes.POINTER(Term), _SIZE, _SIZE, *(_INT,) * 4),
         *(_POINTER, _SIZE, _POINTER, _SIZE, _SIZE, _INT, _INT),
     ),
+    "mpk_tag": (*(ctypes.c_char_p, _SIZE) * 2, _POINTER, _SIZE, _POINTER),
     "mpk_add_bytes": (_POINTER, _INT, _SIZE, _INT, _POINTER, _INT),
     "mpk_shifted": (_POINTER, _POINTER, _SIZE, _SIZE, _SIZE, _INT, _INT, _INT, _POINTER, _POINTER, _INT),
     "mpk_and_summands": (*(_POINTER, _SIZE, _SIZE) * 3, *(_SIZE,) * 3, _POINTER),

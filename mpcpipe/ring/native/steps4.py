@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ import torch
 from mpcpipe.ring.native.abi import Binding, Term, failure, flat, refuse
 from mpcpipe.ring.shapes import require_shape
 
+TAG_BYTES = 16
 OPERATIONS = {"copy": (1, 1), "product": (2, 2), "cross": (3, 4), "chosen": (4, 3)}
 """Of a value: its number in `enum mpk_term_op`, and how many tensors it is made of."""
 
@@ -19,7 +21,7 @@ class JointTerm:
     """One value of a pass. key: of the mask, under `label`; mask_at, rest_at: components of the result, -1 for none.
 
     operation and tensors: as in `OPERATIONS`, at least `start` + n elements each; None where only the mask is known.
-    wire: where value - mask goes.
+    wire: where value - mask goes, if it goes anywhere. tag_key, tag_label: for a tag of it, as `Steps4.tag`.
     """
 
     key: bytes
@@ -29,6 +31,8 @@ class JointTerm:
     operation: str | None = None
     tensors: tuple[torch.Tensor, ...] = ()
     wire: torch.Tensor | None = None
+    tag_key: bytes | None = None
+    tag_label: bytes = b""
 
 
 class Steps4(Binding):
@@ -45,11 +49,11 @@ class Steps4(Binding):
         start: int,
         n: int,
         up: int = 0,
-    ) -> None:
+    ) -> list[int | None]:
         """out[:, start : start + n] = base there (or 0) + masks and rests of `terms`, each times 2^up.
 
         `out` and `base` are (components, at least start + n), rows without gaps. wire_bytes: of an element of a rest;
-        None for packed bits, which are combined by xor.
+        None for packed bits, which are combined by xor. Returns the tag of each term that has a key for one.
         """
         width, xored = dtype.itemsize, wire_bytes is None
         for whole in (out, base):
@@ -58,11 +62,14 @@ class Steps4(Binding):
             ):
                 raise refuse(whole)
         packed = (Term * len(terms))()
+        tags = [None if term.tag_key is None else ctypes.create_string_buffer(TAG_BYTES) for term in terms]
         for index, term in enumerate(terms):
             operation, pointers = 0, [None] * 4
             if term.operation is not None:
                 operation, count = OPERATIONS[term.operation]
-                if len(term.tensors) != count or term.wire is None or term.wire.nbytes < n * (wire_bytes or width):
+                if len(term.tensors) != count or (
+                    term.wire is not None and term.wire.nbytes < n * (wire_bytes or width)
+                ):
                     raise ValueError(f"a value by {term.operation} takes {count} tensors, and a place for the rest")
                 for place, tensor in enumerate(term.tensors):
                     if not tensor.is_cpu or tensor.dtype != dtype or not tensor.is_contiguous():
@@ -71,9 +78,11 @@ class Steps4(Binding):
                         raise ValueError(f"{tensor.numel()} elements do not hold those up to {start + n}")
                     pointers[place] = tensor.data_ptr() + start * width  # type: ignore[call-overload]
             wire = None if term.wire is None else term.wire.data_ptr()
+            tag, tag_key = tags[index], term.tag_key or b""
             packed[index] = Term(
                 *(operation, *pointers, term.key, len(term.key), term.label, len(term.label)),
-                *(term.mask_at, term.rest_at, wire),
+                *(term.mask_at, term.rest_at, wire, tag_key, len(tag_key), term.tag_label, len(term.tag_label)),
+                None if tag is None else ctypes.addressof(tag),
             )
         offset = start * out.element_size()
         status = self.c.mpk_joint(
@@ -83,6 +92,17 @@ class Steps4(Binding):
         )
         if status:
             raise failure(status, f"{len(terms)} joint values of {n} elements of {bits} bits")
+        return [None if tag is None else int.from_bytes(tag.raw, "big") for tag in tags]
+
+    def tag(self, key: bytes, label: bytes, data: torch.Tensor) -> int:
+        """As `random.mac.tag` of a flat tensor, under the first 16 bytes of the stream of key and label."""
+        if not data.is_cpu or not data.is_contiguous():
+            raise refuse(data)
+        tag = ctypes.create_string_buffer(TAG_BYTES)
+        status = self.c.mpk_tag(key, len(key), label, len(label), data.data_ptr(), data.nbytes, ctypes.addressof(tag))
+        if status:
+            raise failure(status, f"a tag of {data.nbytes} bytes")
+        return int.from_bytes(tag.raw, "big")
 
     def add_bytes(self, data: torch.Tensor, nbytes: int, out: torch.Tensor, up: int) -> None:
         """out (n,) += data 2^up, where `data` has `nbytes` bytes an element (uint8)."""
