@@ -3,10 +3,14 @@
     python examples/benchmarks/steps.py                                  the works below, all parties on this machine
     python examples/benchmarks/steps.py w1 relu --steps 10 --repeat 5 --json result.json
     python examples/benchmarks/steps.py w1 --peer crypten=VENV/bin/python --peer spu=VENV/bin/python
+    python examples/benchmarks/steps.py w2avg --protocol replicated3 --protocol replicated4
+    python examples/benchmarks/steps.py w2avg --protocol additive2 --peer crypten=VENV/bin/python
     python examples/benchmarks/steps.py w1 --net wan --netlab PATH
 
 Everybody runs in turn (ours, a peer, the next peer, ours again ...), `--repeat` times, with one thread a party; seconds
-are medians, and ratios are medians of the ratios within a turn. Prints a Markdown table.
+are medians, and ratios are medians of the ratios within a turn. Of several protocols the first is what the others and
+the peers are compared with. Bytes are those of the parties that have shares; what a dealer sends and computes stands in
+figures of its own. Prints a Markdown table.
 
 NETLAB is a program that emulates a network: `NETLAB --parties N --net NAME --timeout S -- COMMAND ...` must start the
 command once for each party, each with a network address of its own, after filling in {rank} (the party's number from
@@ -39,6 +43,10 @@ TITLES = {
     "relu": "ReLU of a million elements, forward",
 }
 PEER_PARTIES = {"crypten": 2, "spu": 3}
+PROTOCOL_PARTIES = {"replicated3": 3, "additive2": 3, "replicated4": 4}
+DEALERS = {"additive2": 2}
+NAMES = ("alice", "bob", "carol", "dave")
+FIGURES = ("step_s", "sent_mb", "rounds", "peak_mb", "cpu_s", "dealer_mb", "dealer_cpu_s")
 Figures = dict[str, float]
 
 
@@ -69,26 +77,40 @@ class Network:
             return read
 
 
-def ours(work: str, steps: int, network: Network) -> Figures:
+def ours(work: str, steps: int, network: Network, protocol: str = "replicated3") -> Figures:
     """Our figures: of `mpcpipe train`, or of relu.py."""
+    parties = PROTOCOL_PARTIES[protocol]
     if work == "relu":
+        if protocol != "replicated3":
+            raise RuntimeError("relu.py is for replicated3")
         figures = network.run([sys.executable, str(HERE / "relu.py"), "--steps", str(steps)], 3)
         return {key: figures[key] for key in ("step_s", "sent_mb", "rounds", "peak_mb")}
     with tempfile.TemporaryDirectory() as runs:
         command = [sys.executable, "-m", "mpcpipe", "train", str(HERE / f"{work}.toml"), "--steps", str(1 + steps)]
         command += ["--set", "run.threads=1", "--set", f'run.output="{runs}"']
-        result = network.run(command, 3, ["--insecure-plaintext"])
-    return {
+        command += ["--protocol", protocol, "--set", f"parties.names={json.dumps(NAMES[:parties])}"]
+        result = network.run(command, parties, ["--insecure-plaintext"])
+    dealer = DEALERS.get(protocol)
+    computing = [party for party in range(parties) if party != dealer]
+    sent, cpu_s = result["sent_bytes_per_step"], result["cpu_s"]
+    figures = {
         "step_s": result["step_s"],
-        "sent_mb": statistics.fmean(result["sent_bytes_per_step"]) / 1e6,
+        "sent_mb": statistics.fmean(sent[party] for party in computing) / 1e6,
         "rounds": result["rounds_per_step"],
         "peak_mb": max(result["peak_rss_bytes"]) / 1e6,
+        "cpu_s": statistics.fmean(cpu_s[party] for party in computing),
     }
+    if dealer is not None:
+        figures |= {"dealer_mb": sent[dealer] / 1e6, "dealer_cpu_s": cpu_s[dealer]}
+    return figures
 
 
-def contestants(peers: dict[str, str], steps: int, network: Network) -> Iterator[tuple[str, Callable[[str], Figures]]]:
-    """Us and the peers: how to get each one's figures for a work."""
-    yield "", lambda work: ours(work, steps, network)
+def contestants(
+    peers: dict[str, str], protocols: list[str], steps: int, network: Network
+) -> Iterator[tuple[str, Callable[[str], Figures]]]:
+    """Us, by protocol, and the peers: how to get each one's figures for a work. The first has no name."""
+    for number, protocol in enumerate(protocols):
+        yield protocol if number else "", lambda work, protocol=protocol: ours(work, steps, network, protocol)
     for name, python in peers.items():
         command = [python, str(HERE / "peers" / f"{name}_steps.py"), "--steps", str(steps)]
         parties = PEER_PARTIES[name]
@@ -122,7 +144,7 @@ def flat(figures: dict[str, list[Figures]]) -> dict[str, float]:
     """Medians over the turns, as w1_step_s, crypten_w1_step_s, crypten_w1_ratio ..."""
     result = {}
     for key, turns in figures.items():
-        for figure in ("step_s", "sent_mb", "rounds", "peak_mb"):
+        for figure in FIGURES:
             if figure in turns[0]:
                 result[f"{key}_{figure}"] = round(statistics.median(turn[figure] for turn in turns), 4)
         peer, _, work = key.rpartition("_")
@@ -164,6 +186,9 @@ def main() -> None:
     parser.add_argument("works", nargs="*", metavar="WORK", help=f"of {', '.join(WORKS)}; all if none is given")
     parser.add_argument("--steps", type=int, default=5, help="steps a run, after one that is not counted")
     parser.add_argument("--repeat", type=int, default=3, help="runs of everybody")
+    parser.add_argument(
+        "--protocol", action="append", choices=PROTOCOL_PARTIES, help="ours; the first is compared with: replicated3"
+    )
     parser.add_argument("--peer", type=peer_option, action="append", default=[], metavar="NAME=PYTHON")
     parser.add_argument("--net", default="none", help="the emulated network, by NETLAB's name: lan, metro, wan ...")
     parser.add_argument("--netlab", metavar="NETLAB", help="the program that emulates it")
@@ -178,9 +203,16 @@ def main() -> None:
     network = Network(options.net, options.netlab, options.timeout)
     for peer in PEER_PARTIES.keys() - peers.keys():
         print(f"without {peer}: --peer {peer}=PYTHON compares with it (peers/README.md)", file=sys.stderr)
-    result = flat(measure(works, options.repeat, dict(contestants(peers, options.steps, network))))
-    print("\n".join(table(works, list(peers), result)))
-    about = {"net": options.net, "steps": options.steps, "repeat": options.repeat, "cores": os.cpu_count() or 0}
+    protocols = options.protocol or ["replicated3"]
+    result = flat(measure(works, options.repeat, dict(contestants(peers, protocols, options.steps, network))))
+    print("\n".join(table(works, [*protocols[1:], *peers], result)))
+    about = {
+        "protocol": protocols[0],
+        "net": options.net,
+        "steps": options.steps,
+        "repeat": options.repeat,
+        "cores": os.cpu_count() or 0,
+    }
     if options.json:
         options.json.write_text(json.dumps({**about, "load": os.getloadavg()[0], **result}, indent=2) + "\n")
 
