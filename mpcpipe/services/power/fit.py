@@ -6,6 +6,7 @@ sizes follows the measurements, and one far from them follows the physics. Needs
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -21,7 +22,8 @@ from mpcpipe.services.power.residual import Residual
 Array = NDArray[np.float64]
 _KNEES = (0.45, 0.6, 0.75, 0.9)
 _OVERLAPS = (1.05, 3.0)
-_PULL = 0.02
+_SUSTAINED = (0.96, 1.5)
+_PULL, _PULL_VOLTAGE = 0.02, 0.15
 _MOST_STEPS = 80
 
 
@@ -112,20 +114,15 @@ def fit_roofline(grid: Grid) -> Roofline:
         return np.stack([np.log(r.exec_ms(m, f[:, None], b[None, :])) for m in grid.memory_clocks_mhz]) - wanted
 
     tries = []
-    for overlap in _OVERLAPS:
-        item = max(float(last.min()), 1e-6)
-        start = [
-            0.4 * small,
-            0.05 * item,
-            0.4 * small * f[-1] / 1e3,
-            0.5 * item * f[-1] / 1e3,
-            overlap - 1,
-            0.96 * f[-1],
-        ]
-        x0 = np.log(np.array([*start, *(0.5 * last)]))
-        weights = np.full(6 + count, _PULL)
-        weights[5] = 3.0  # where the clock stops to matter is seen by few points: near the highest, unless they insist
-        tries.append(minimise(errors, x0, weights))
+    item = max(float(last.min()), 1e-6)
+    weights = np.full(6 + count, _PULL)
+    weights[5] = 3.0  # few points tell where the clock stops to matter
+    for overlap, sustained in itertools.product(_OVERLAPS, _SUSTAINED):
+        compute = [0.4 * small * f[-1] / 1e3, 0.5 * item * f[-1] / 1e3]
+        start = [0.4 * small, 0.05 * item, *compute, overlap - 1, sustained * f[-1], *(0.5 * last)]
+        found, cost = minimise(errors, np.log(np.array(start)), weights)
+        # That the highest clocks do nothing would be believed above the grid, too: only if it explains more.
+        tries.append((found, cost * (1.03 if sustained < 1 else 1.0)))
     return roofline(min(tries, key=lambda pair: pair[1])[0])
 
 
@@ -146,11 +143,13 @@ def fit_power(grid: Grid, roofline: Roofline) -> PowerLaw:
         rows = [np.log(found.power_w(roofline, m, f[:, None], b[None, :])) for m in grid.memory_clocks_mhz]
         return np.stack(rows) - wanted
 
+    pull = np.full(4 + 2 * count, _PULL)
+    pull[:2] = _PULL_VOLTAGE
     tries = []
     for knee in _KNEES:
         watts = 0.15 * highest / (f[-1] / 1e3)
         x0 = np.log(np.array([knee * f[-1], 0.8, 0.3 * watts, watts, *(0.7 * lowest), *(0.2 * highest + 0 * lowest)]))
-        tries.append(minimise(errors, x0, np.full(4 + 2 * count, _PULL)))
+        tries.append(minimise(errors, x0, pull))
     return law(min(tries, key=lambda pair: pair[1])[0])
 
 
@@ -184,6 +183,6 @@ def minimise(errors: Callable[[Array], Array], start: Array, pull: Array) -> tup
         gain = cost - float(trial @ trial)
         x, value, cost = x + np.clip(step, -2, 2), trial, float(trial @ trial)
         damping = max(damping / 6, 1e-9)
-        if gain < 1e-9 * cost:
+        if gain < 1e-6 * cost:
             break
     return x, cost / max(1, len(value))
