@@ -7,6 +7,7 @@ that are defined with them.
 from __future__ import annotations
 
 import itertools
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,7 +65,10 @@ def gaussian_process(grid: Grid, seed: int = 0) -> Learned:
         # Length scales are fitted on some of the points, since that takes their number's third power many times over.
         chosen = np.random.default_rng(seed).permutation(len(inputs))[:200]
         options = {"normalize_y": True, "random_state": seed}
-        fitted = process.GaussianProcessRegressor(kernel, **options).fit(inputs[chosen], values[chosen])
+        with warnings.catch_warnings():
+            # A length scale at its bound means that a clock does not matter, or noise that there is none: both are fine.
+            warnings.simplefilter("ignore", _sklearn("exceptions").ConvergenceWarning)
+            fitted = process.GaussianProcessRegressor(kernel, **options).fit(inputs[chosen], values[chosen])
         return process.GaussianProcessRegressor(fitted.kernel_, optimizer=None, **options).fit(inputs, values)
 
     return Learned(learn(np.log(latency)), learn(np.log(energy)), True)
