@@ -66,7 +66,7 @@ def gaussian_process(grid: Grid, seed: int = 0) -> Learned:
         chosen = np.random.default_rng(seed).permutation(len(inputs))[:200]
         options = {"normalize_y": True, "random_state": seed}
         with warnings.catch_warnings():
-            # A length scale at its bound means that a clock does not matter, or noise that there is none: both are fine.
+            # A length scale at its bound: that clock does not matter; noise at its bound: there is none. Both are fine.
             warnings.simplefilter("ignore", _sklearn("exceptions").ConvergenceWarning)
             fitted = process.GaussianProcessRegressor(kernel, **options).fit(inputs[chosen], values[chosen])
         return process.GaussianProcessRegressor(fitted.kernel_, optimizer=None, **options).fit(inputs, values)
