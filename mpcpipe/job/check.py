@@ -61,7 +61,7 @@ def _protocol(job: Job, where: Where) -> Job:
         dealer = "" if kind.dealer is None else ", the last of which is its dealer"
         raise where.error("parties.names", f"has {count} names; {p.name} is for {needs} parties{dealer}")
     if p.store is not None and kind.dealer is None:
-        raise where.error("protocol.store", f"is given, but {p.name} has no dealer, and so nothing that could be stored")
+        raise where.error("protocol.store", f"is given, but {p.name} has no dealer: there is nothing to store")
     if kind.dealer is not None:
         _dealer(job, job.parties.names[kind.dealer], where)
     return replace(job, protocol=p)
@@ -257,6 +257,12 @@ def _training(job: Job, where: Where) -> None:
     rows, batch = training_rows(job), job.train.batch_size
     if batch > rows:
         raise where.error("train.batch_size", f"is {batch}, but there are only {rows} rows to train on")
+    if job.train.loss == "cross_entropy" and job.protocol.ring_bits < 64 and job.protocol.name != "plaintext":
+        raise where.error(
+            "train.loss",
+            f"is 'cross_entropy', whose softmax needs numbers of 64 bits, and protocol.ring_bits is "
+            f"{job.protocol.ring_bits}: take 64 bits, or mean_squared_error",
+        )
     if job.pipeline.microbatches > batch:
         raise PlanError(
             f"pipeline.microbatches is {job.pipeline.microbatches}, more than train.batch_size, {batch}: "

@@ -18,6 +18,9 @@ from tests.job.jobs import ROWS, TEXT, written
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").rglob("*.toml"))
 
 
+MSE_LOSS = 'train.loss="mean_squared_error"'
+
+
 def refused(folder: Path, old: str, new: str, *overrides: str, text: str = TEXT) -> str:
     """The JobError of a job in which `old` is replaced by `new`."""
     assert old in text
@@ -43,7 +46,7 @@ def test_defaults(tmp_path: Path) -> None:
 
 def test_compare_bits_follow_the_fraction(tmp_path: Path) -> None:
     assert written(tmp_path, TEXT, "protocol.fraction_bits=20").protocol.compare_bits == 36
-    small = written(tmp_path, TEXT, "protocol.ring_bits=32", "protocol.fraction_bits=12").protocol
+    small = written(tmp_path, TEXT, "protocol.ring_bits=32", "protocol.fraction_bits=12", MSE_LOSS).protocol
     assert (small.compare_bits, small.limit) == (28, 2.0**15)
     assert written(tmp_path, TEXT, "protocol.compare_bits=24").protocol.limit == 2.0**7
 
@@ -252,6 +255,7 @@ TOGETHER = [
     ('reveal_to = "alice"', '[evaluate]\nhow = "revealed"', "but model.reveal_to names no party"),
     ("[train]", "[protocol]\nring_bits = 48\n[train]", "protocol.ring_bits: is 48; it must be 64 or 32"),
     ("[train]", "[protocol]\nring_bits = 32\n[train]", "protocol.fraction_bits: is 16; products need twice as many"),
+    ("[train]", "[protocol]\nring_bits = 32\nfraction_bits = 12\n[train]", "train.loss: is 'cross_entropy', whose"),
     ("[train]", "[protocol]\ncompare_bits = 17\n[train]", "protocol.compare_bits: is 17; it must be 18 to 64"),
     ("[train]", '[protocol]\nname = "replicated"\n[train]', "protocol.name: there is no protocol 'replicated'"),
 ]  # fmt: skip
