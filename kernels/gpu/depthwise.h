@@ -72,7 +72,7 @@ DEVICE void stage_taps(const Depthwise<T>& p, int first_plane, T* taps) {
 }
 
 template <class T, int K, int S, bool GRADIENT>
-KERNEL(2) depthwise(const Depthwise<T> p) {
+KERNEL depthwise(const Depthwise<T> p) {
   constexpr int NEAR = ceil_div(K, S);
   constexpr bool REGISTERS = taps_in_registers<T, K>();
   // A step reads STEP rows of the patch, and completes SIDE by SIDE results.

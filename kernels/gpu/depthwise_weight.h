@@ -27,7 +27,7 @@ struct DepthwiseWeight {
 };
 
 template <class T, int K, int S>
-KERNEL(blocks_for(K * K * sizeof(T) / 4)) depthwise_weight(const DepthwiseWeight<T> p) {
+KERNEL depthwise_weight(const DepthwiseWeight<T> p) {
   constexpr int NEAR = ceil_div(K, S);
   T* const patch = lds<T>();
   const int part = p.by_filters.quotient(block()), filter = block() - part * p.filters;

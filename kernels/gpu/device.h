@@ -39,9 +39,6 @@ constexpr int THREADS = 256;
 constexpr int WAVES = THREADS / WAVE;
 static_assert(THREADS == 256 && THREADS % WAVE == 0, "blocks are whole waves");
 
-// Blocks of a unit to leave registers for, where every thread keeps `words` of 32 bits all the time.
-BOTH int blocks_for(int words) { return words <= 50 ? 2 : 1; }
-
 BOTH int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
 // The value of the lane whose number differs by the power of two D: within 16 lanes by permutations in the vector unit

@@ -3,9 +3,10 @@
 
 #define DEVICE __device__ __forceinline__
 #define BOTH __host__ __device__ constexpr
+#define KERNEL __global__ void __launch_bounds__(256)
 // With blocks of 256 threads both compilers take the second number for blocks a unit: CUDA counts blocks, HIP waves a
-// SIMD, of which a unit has four. It caps registers, or makes more of them free.
-#define KERNEL(blocks) __global__ void __launch_bounds__(256, blocks)
+// SIMD, of which a unit has four. It caps registers, but also makes compilers use as many as that leaves.
+#define KERNEL_FOR(blocks) __global__ void __launch_bounds__(256, blocks)
 
 namespace mpg {
 

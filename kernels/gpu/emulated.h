@@ -24,7 +24,8 @@
 
 #define DEVICE inline __attribute__((always_inline))
 #define BOTH constexpr
-#define KERNEL(blocks) inline void
+#define KERNEL inline void
+#define KERNEL_FOR(blocks) inline void
 
 #ifndef MPG_WAVE
 #define MPG_WAVE 64

@@ -96,8 +96,12 @@ struct Stager {
   }
 };
 
+// Left alone, nvcc spills the small tiles to make room for three blocks a unit.
 template <class T, class Shape>
-KERNEL(blocks_for(Shape::TM * Shape::TN * sizeof(T) / 4)) product(const Product<T> p) {
+constexpr bool TWO_BLOCKS = Shape::TM * Shape::TN * sizeof(T) / 4 <= 24;
+
+template <class T, class Shape>
+KERNEL_FOR(TWO_BLOCKS<T, Shape> ? 2 : 1) product(const Product<T> p) {
   constexpr int TN = Shape::TN, TM = Shape::TM, CG = Shape::CG, PG = Shape::PG, OG = Shape::OG, DEPTH = Shape::DEPTH;
   T* const buffers = lds<T>();
   const int tiles = static_cast<int>(p.by_tiles.divisor);

@@ -15,7 +15,7 @@ struct Parts {
 };
 
 template <class T>
-KERNEL(2) sum_parts(const Parts<T> p) {
+KERNEL sum_parts(const Parts<T> p) {
   const int64_t i = static_cast<int64_t>(block()) * THREADS + thread();
   if (i >= p.size) return;
   T sum = p.accumulate ? p.out[i] : T(0);

@@ -136,7 +136,7 @@ class DeviceOperators:
         accumulate: bool,
         compute: Callable[[torch.Tensor, bool], None],
     ) -> torch.Tensor:
-        """`compute` with a tensor that it may write: `out` itself where that is contiguous and apart from the inputs."""
+        """`compute` with a tensor that it may write: `out` where that is contiguous and apart from the inputs."""
         if out is None and accumulate:
             raise ValueError("accumulate needs `out`, the tensor that the result is added to")
         if out is not None:

@@ -31,7 +31,7 @@ class SlideTile:
 
 @dataclass(frozen=True)
 class ProductTile:
-    """Tile `index` of the library: tn by tm sums a lane, cg lanes a sum, bm by bn results a block, `depth` terms a slab."""
+    """Tile `index` of the library: tn by tm sums a lane, cg lanes a sum, bm by bn a block, `depth` terms a slab."""
 
     index: int
     tn: int
