@@ -201,7 +201,8 @@ def saving_of(work: str, net_name: str, card: Card, machine: str, workers: int, 
         own = [index for index, its in enumerate(gpu_of) if its == gpu]
         before_j += lived_through_j(card, full, own, None)
         after_j += lived_through_j(card, slow, own, clock)
-        idle_j += curve.idle_w(card.sm_clocks_mhz[0]) * full.step_s
+        nothing = dataclasses.replace(full, spans=())
+        idle_j += lived_through_j(card, nothing, own, card.sm_clocks_mhz[0])
     actions_saving = None
     if not one_gpu and long_enough(parts):
         own_clocks = clocks_of_actions(parts, curve, fastest_s(parts))

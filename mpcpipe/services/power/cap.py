@@ -1,7 +1,7 @@
 """Keeping a power cap: the highest clock that may be set, from a model first and from the sensor after that.
 
 The first ceiling assumes that the card works all the time, so the cap is kept from the first moment. Readings above the
-cap lower it at once, by as much as the model's slope says; it rises a level at a time while there is room for long.
+cap lower it at once, by as much as the model's slope says; it rises by half of the way while there is room for long.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ from collections.abc import Callable, Sequence
 
 ROOM = 0.03
 """Of the cap is kept free before the ceiling rises."""
+
+TRUST = 0.15
+"""By so much the model may say more than the cap, and the ceiling still rises."""
 
 RISE_S = 1.5
 """So long there must be room: longer than a sensor that averages over a second."""
@@ -49,17 +52,28 @@ class Cap:
                 self._lowered_at_s = now_s
                 self._level = self._below(power_w, clock_mhz)
             return self.ceiling_mhz
-        higher = self.clocks_mhz[min(self._level + 1, len(self.clocks_mhz) - 1)]
-        would_w = power_w * self._busy_w(higher) / self._busy_w(self.ceiling_mhz)
         at_ceiling = clock_mhz is None or clock_mhz >= self.ceiling_mhz
-        if not at_ceiling or would_w > (1 - ROOM) * self.cap_w:
+        room = self._with_room(power_w) - self._level
+        if not at_ceiling or room < 1:
             self._since_s = None
         elif self._since_s is None:
             self._since_s = now_s
         elif now_s - self._since_s >= RISE_S:
             self._since_s = now_s
-            self._level = min(self._level + 1, len(self.clocks_mhz) - 1)
+            self._level += (room + 1) // 2
         return self.ceiling_mhz
+
+    def _with_room(self, power_w: float) -> int:
+        """The highest level at which what was measured would grow to no more than the cap but ROOM. The model is not
+        trusted to be more than TRUST too high: a card that waits now may have work again."""
+        unit_w = power_w / self._busy_w(self.ceiling_mhz)
+        levels = [
+            level
+            for level, clock in enumerate(self.clocks_mhz)
+            if unit_w * self._busy_w(clock) <= (1 - ROOM) * self.cap_w
+            and self._busy_w(clock) <= (1 + TRUST) * self.cap_w
+        ]
+        return max(levels, default=0)
 
     def _below(self, power_w: float, clock_mhz: float | None) -> int:
         """The level at which the model says that what was measured shrinks to the cap; a level lower at least."""
