@@ -43,8 +43,12 @@ class Learning:
 
 
 def corrected(steps: int = 6_000, double: bool = True) -> Learning:
-    """Our settings: a warm start, so little exploration and few steps; a shorter horizon; double Q-learning."""
+    """Our settings: a warm start, so little exploration and few steps; a shorter horizon; double Q-learning.
+
+    A quarter of the width: it does as well in replays, and the file has 160 kB for 2,430 actions.
+    """
     return Learning(
+        hidden=32,
         rate=2e-4,
         gamma=0.8,
         explore=0.2,
