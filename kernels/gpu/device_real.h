@@ -6,7 +6,7 @@
 #define KERNEL __global__ void __launch_bounds__(256)
 // With blocks of 256 threads both compilers take the second number for blocks a unit: CUDA counts blocks, HIP waves a
 // SIMD, of which a unit has four. It caps registers, but also makes compilers use as many as that leaves.
-#define KERNEL_FOR(blocks) __global__ void __launch_bounds__(256, blocks)
+#define KERNEL_FOR(...) __global__ void __launch_bounds__(256, (__VA_ARGS__))
 
 namespace mpg {
 

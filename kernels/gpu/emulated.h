@@ -25,7 +25,7 @@
 #define DEVICE inline __attribute__((always_inline))
 #define BOTH constexpr
 #define KERNEL inline void
-#define KERNEL_FOR(blocks) inline void
+#define KERNEL_FOR(...) inline void
 
 #ifndef MPG_WAVE
 #define MPG_WAVE 64

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import json
@@ -212,7 +213,8 @@ def install_cpu(built: Built, package: Path | None = None) -> Path:
         shutil.copy(built.path, temporary)
         temporary.replace(target)  # programs that run keep the old one
     except OSError as failure:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise KernelError(
             f"{target} cannot be written: {failure.strerror}; install mpcpipe where you may write, or as its owner"
         ) from failure

@@ -31,6 +31,11 @@ class Machine:
         """Multiply-adds a second, all lanes busy."""
         return self.units * self.lanes * self.clock_ghz * 1e9 / self.slots[element]
 
+    def least_us(self, element: str, macs: int, nbytes: int) -> tuple[float, bool]:
+        """(microseconds that it takes at least, whether memory is what takes them): the roofline."""
+        compute, memory = macs / self.macs_per_s(element) * 1e6, nbytes / (self.bandwidth_gbs * 1e3)
+        return max(compute, memory), memory >= compute
+
 
 MACHINES = {
     "mi50": Machine("Radeon Instinct MI50", "gfx906", 60, 64, 1.725, 1024, 65536, _GCN),
