@@ -27,9 +27,11 @@ PIECE_BYTES = 64 << 10
 _JOIN_BYTES = 16 << 10
 _RECEIVE_BYTES = 256 << 10
 # OpenSSL never changes the keys of a connection by itself, and Python cannot ask it to. With AES-GCM, TLS 1.3 allows
-# 2^24.5 full records under a key (RFC 8446, 5.5); this is where a connection ends instead.
-MOST_RECORDS = 1 << 24
+# 2^24.5 full records under a key (RFC 8446, 5.5), which are 388 GB; at this many bytes a connection ends instead.
+MOST_BYTES = 1 << 38
 _RECORD_PLAIN_BYTES = 16 << 10
+# What a record takes of that besides its content: its tag, and the rest of its last block.
+_RECORD_OVERHEAD_BYTES = 32
 # A record's longest form on the wire, and then some.
 _RECORD_BYTES = 17 << 10
 
@@ -49,7 +51,7 @@ class TlsSocket:
         self._lock = threading.Lock()
         self._arrived = memoryview(bytearray(_RECEIVE_BYTES))
         self._unsent = memoryview(b"")
-        self._records = 0
+        self._protected_bytes = 0
         self._covered = 0
 
     def handshake(self, until: float) -> None:
@@ -117,11 +119,11 @@ class TlsSocket:
 
     def _encrypt(self, piece: Buffer) -> bytes:
         view = memoryview(piece)
-        self._records += -(-len(view) // _RECORD_PLAIN_BYTES)
-        if self._records > MOST_RECORDS:
+        self._protected_bytes += len(view) + _RECORD_OVERHEAD_BYTES * -(-len(view) // _RECORD_PLAIN_BYTES)
+        if self._protected_bytes > MOST_BYTES:
             raise PeerLost(
-                f"a TLS connection has carried {MOST_RECORDS} records, and its keys must not protect more: go on from "
-                "the last checkpoint (`--resume`), which makes new ones (docs/security-links.md)"
+                f"a TLS connection has carried {MOST_BYTES / 1e9:.0f} GB, and its keys must not protect more: go on "
+                "from the last checkpoint (`--resume`), which makes new ones (docs/security-links.md)"
             )
         with self._lock:
             while view:

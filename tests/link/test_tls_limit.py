@@ -20,8 +20,8 @@ RECORD_ELEMENTS = (16 << 10) // 8
 def test_a_spent_connection_ends_the_job_at_both_ends(
     identities: list[Identity], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert 1 << 23 < tls.MOST_RECORDS < 2**24.5
-    values = torch.arange(3 * RECORD_ELEMENTS)  # with the header: four records
+    assert 2**37 < tls.MOST_BYTES < 2**24.5 * 2**14
+    values = torch.arange(3 * RECORD_ELEMENTS)
 
     def talk(network: Network) -> tuple[int, PeerLost]:
         mesh, peer = network.mesh(), 1 - network.party
@@ -36,10 +36,9 @@ def test_a_spent_connection_ends_the_job_at_both_ends(
         raise AssertionError("the connection was never spent")
 
     with networks(2, options=pinned(identities[:2])) as found:
-        # Greetings were said already; then frames of four records, until forty are over.
-        monkeypatch.setattr(tls, "MOST_RECORDS", 40)
+        monkeypatch.setattr(tls, "MOST_BYTES", 10 * values.nbytes)  # greetings are in it, too
         with ThreadPoolExecutor(2) as pool:
             ends = list(pool.map(talk, found))
     for turn, error in ends:
-        assert 8 <= turn <= 10
+        assert 8 <= turn <= 9
         assert "must not protect more" in str(error) and "--resume" in str(error)
