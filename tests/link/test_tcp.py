@@ -13,7 +13,7 @@ from link_parties import new_identity, socket_pair, tls_pair
 
 from mpcpipe.errors import FrameError, PeerLost, RangeError
 from mpcpipe.link import tcp
-from mpcpipe.link.base import Part
+from mpcpipe.link.base import Mesh, Part
 from mpcpipe.link.frame import Route, encode
 from mpcpipe.link.identity import Identity
 from mpcpipe.link.tcp import TcpLink
@@ -271,3 +271,18 @@ def test_waiting_for_the_peer_to_take_it_ends_with_the_peer(ends: tuple[TcpLink,
         right.close()
         with pytest.raises(PeerLost):
             drained.result(timeout=20)
+
+
+def test_a_dealer_runs_ahead_and_no_further_than_it_may(ends: tuple[TcpLink, TcpLink]) -> None:
+    """Frames of 8 MB, 16 MB ahead: two in the queue, one on its way, and what the sockets take of a fourth."""
+    left, right = ends
+    frame, count = torch.arange(1 << 20), 12
+    dealer = Mesh(2, 3, {1: left}, ahead_bytes=2 * frame.nbytes)
+    with ThreadPoolExecutor(1) as pool:
+        dealt = pool.submit(lambda: [dealer.send(f"{index}", {1: [frame]}) for index in range(count)])
+        lead = 0
+        for index in range(count):
+            right.receive(f"{index}", [Part(torch.int64, frame.numel())])
+            lead = max(lead, left.traffic.sent_frames - index - 1)
+        dealt.result(timeout=20)
+    assert 1 <= lead <= 5, "the dealer waits for nobody, but for somebody to take what it has ready"
