@@ -6,6 +6,7 @@ cap lower it at once, by as much as the model's slope says; it rises by half of 
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable, Sequence
 
 ROOM = 0.03
@@ -22,7 +23,8 @@ class Cap:
     """clocks_mhz: rising. busy_w: what the card draws at a clock if it works all the time, by a model."""
 
     def __init__(self, cap_w: float, clocks_mhz: Sequence[int], busy_w: Callable[[int], float]) -> None:
-        self.clocks_mhz, self._busy_w = tuple(clocks_mhz), busy_w
+        self.clocks_mhz = tuple(clocks_mhz)
+        self._busy_w = [busy_w(clock) for clock in self.clocks_mhz]
         self.cap_w = cap_w
         self._level = 0
         self._since_s: float | None = None
@@ -37,7 +39,7 @@ class Cap:
     def change(self, cap_w: float) -> None:
         """Another cap from now on: the ceiling by the model."""
         self.cap_w = cap_w
-        fitting = [level for level, clock in enumerate(self.clocks_mhz) if self._busy_w(clock) <= cap_w]
+        fitting = [level for level, busy_w in enumerate(self._busy_w) if busy_w <= cap_w]
         self._level = fitting[-1] if fitting else 0
         self._since_s = None
 
@@ -66,18 +68,14 @@ class Cap:
     def _with_room(self, power_w: float) -> int:
         """The highest level at which what was measured would grow to no more than the cap but ROOM. The model is not
         trusted to be more than TRUST too high: a card that waits now may have work again."""
-        unit_w = power_w / self._busy_w(self.ceiling_mhz)
-        levels = [
-            level
-            for level, clock in enumerate(self.clocks_mhz)
-            if unit_w * self._busy_w(clock) <= (1 - ROOM) * self.cap_w
-            and self._busy_w(clock) <= (1 + TRUST) * self.cap_w
-        ]
+        share = power_w / self._busy_w[self._level]
+        most_w = min((1 - ROOM) * self.cap_w / max(share, 1e-9), (1 + TRUST) * self.cap_w)
+        levels = [level for level, busy_w in enumerate(self._busy_w) if busy_w <= most_w]
         return max(levels, default=0)
 
     def _below(self, power_w: float, clock_mhz: float | None) -> int:
         """The level at which the model says that what was measured shrinks to the cap; a level lower at least."""
-        now = self.ceiling_mhz if clock_mhz is None else min(self.ceiling_mhz, round(clock_mhz))
-        wanted_w = self._busy_w(now) * self.cap_w / power_w
-        fitting = [level for level, clock in enumerate(self.clocks_mhz) if self._busy_w(clock) <= wanted_w]
+        now = self._level if clock_mhz is None else bisect.bisect_right(self.clocks_mhz, clock_mhz) - 1
+        wanted_w = self._busy_w[max(0, min(self._level, now))] * self.cap_w / power_w
+        fitting = [level for level, busy_w in enumerate(self._busy_w) if busy_w <= wanted_w]
         return max(0, min(self._level - 1, fitting[-1] if fitting else 0))

@@ -7,7 +7,7 @@ A clock takes tens of milliseconds to change, so an action has a clock of its ow
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from mpcpipe.services.power import model
 from mpcpipe.services.power.cards import Card
@@ -30,6 +30,7 @@ class Curve:
     memory_clock_mhz: int
     clocks_mhz: tuple[int, ...]
     stretch: float = 1.0
+    _known: dict[int, tuple[float, float]] = field(default_factory=dict, compare=False, repr=False)
 
     def slower(self, clock_mhz: int) -> float:
         """How many times as long computing takes as at the highest clock."""
@@ -38,16 +39,20 @@ class Curve:
 
     def busy_w(self, clock_mhz: int) -> float:
         """Power while it computes."""
-        card = self.card
-        return (
-            self.idle_w(clock_mhz)
-            + card.busy_w_per_ghz * float(model.switching_ghz(card.voltage, clock_mhz))
-            + 0.5 * card.memory_w[self.memory_clock_mhz]
-        )
+        return self._powers(clock_mhz)[0]
 
     def idle_w(self, clock_mhz: int) -> float:
         """Power while it waits at this clock."""
-        return float(model.idle_w(self.card, self.memory_clock_mhz, clock_mhz))
+        return self._powers(clock_mhz)[1]
+
+    def _powers(self, clock_mhz: int) -> tuple[float, float]:
+        if clock_mhz not in self._known:  # searches ask the same again and again
+            card = self.card
+            idle_w = float(model.idle_w(card, self.memory_clock_mhz, clock_mhz))
+            switching = float(model.switching_ghz(card.voltage, clock_mhz))
+            working_w = card.busy_w_per_ghz * switching + 0.5 * card.memory_w[self.memory_clock_mhz]
+            self._known[clock_mhz] = idle_w + working_w, idle_w
+        return self._known[clock_mhz]
 
 
 def fastest_s(parts: Sequence[Part]) -> float:

@@ -169,8 +169,9 @@ class Control:
             urgent = now.sm_clock_mhz is None or now.sm_clock_mhz > ceiling
             if "limit" in self.can.knobs and self.can.limit_w is not None and wanted.power_limit_w is None:
                 low_w, high_w = self.can.limit_w
-                wanted = replace(wanted, power_limit_w=min(high_w, max(low_w, self.cap.cap_w)))
-                urgent = urgent or now.power_limit_w is None or now.power_limit_w > wanted.power_limit_w
+                limit_w = min(high_w, max(low_w, self.cap.cap_w))
+                wanted = replace(wanted, power_limit_w=limit_w)
+                urgent = urgent or now.power_limit_w is None or now.power_limit_w > limit_w
         if wanted == now or not (urgent or self._worth(now_s, now, wanted)):
             return
         self.setting = wanted

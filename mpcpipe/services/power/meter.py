@@ -6,7 +6,7 @@ its share, by time, of the window that it lies in. What is not known is None, ne
 
 from __future__ import annotations
 
-from collections import deque
+import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -41,13 +41,16 @@ class Meter:
 
     def __init__(self, kept_s: float = 600.0) -> None:
         self._kept_s = kept_s
-        self._samples: deque[Sample] = deque()
+        self._samples: list[Sample] = []
+        self._times_s: list[float] = []
 
     def add(self, sample: Sample) -> None:
         """Readings in the order of their time."""
         self._samples.append(sample)
-        while self._samples[0].at_s < sample.at_s - self._kept_s:
-            self._samples.popleft()
+        self._times_s.append(sample.at_s)
+        old = bisect.bisect_left(self._times_s, sample.at_s - self._kept_s)
+        if old > len(self._times_s) // 2:  # now and then, not every time
+            del self._samples[:old], self._times_s[:old]
 
     def energy(self, begin_s: float, end_s: float) -> Energy:
         """From begin_s to end_s (`time.perf_counter`)."""
@@ -62,11 +65,10 @@ class Meter:
     def _around(self, begin_s: float, end_s: float) -> list[Sample]:
         """The readings in the window and one on either side; where the window is short, so many that the counter has
         half a second."""
-        samples = list(self._samples)
         need_s = max(0.0, LEAST_WINDOW_S - (end_s - begin_s)) / 2
-        first = max((i for i, s in enumerate(samples) if s.at_s <= begin_s - need_s), default=0)
-        last = min((i for i, s in enumerate(samples) if s.at_s >= end_s + need_s), default=len(samples) - 1)
-        return samples[first : last + 1]
+        first = bisect.bisect_right(self._times_s, begin_s - need_s) - 1
+        last = bisect.bisect_left(self._times_s, end_s + need_s)
+        return self._samples[max(0, first) : last + 1]
 
 
 def _counted(samples: Sequence[Sample], begin_s: float, end_s: float) -> float | None:
