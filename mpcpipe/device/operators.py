@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from mpcpipe.device.chooser import Tuner
+from mpcpipe.device.chooser import Choice, Tuner
 from mpcpipe.device.library import ELEMENT_BYTES, Axis, DepthwiseCall, DeviceLibrary, ProductCall
 from mpcpipe.device.machines import Machine
 from mpcpipe.device.tiles import ProductChoice, SlideTile, product_choices, slide_tile, weight_parts
@@ -157,6 +157,19 @@ class DeviceOperators:
             return target
         return out.add_(target) if accumulate else out.copy_(target)
 
+    def _chosen(
+        self,
+        key: str,
+        choices: list[Choice],
+        name: Callable[[Choice], str],
+        run: Callable[[Choice], None],
+        target: torch.Tensor,
+    ) -> Choice:
+        """The tuner's choice; while a CUDA graph is recorded nothing can be timed, and the model's."""
+        if not target.is_cpu and torch.cuda.is_current_stream_capturing():
+            return choices[0]
+        return self._tuner.choose(key, choices, name, run)
+
     def _depthwise(
         self,
         direction: str,
@@ -192,11 +205,12 @@ class DeviceOperators:
             self.library.depthwise(direction, element, call, *_addresses(first, second, to, space), _stream(to))
 
         sizes = "x".join(map(str, (*shape.x, filters, kernel, stride, pad_h, pad_w)))
-        tile = self._tuner.choose(
+        tile = self._chosen(
             f"depthwise {direction} {element} {sizes}",
             list(dict.fromkeys(tiles)),
             lambda each: f"{each.rows} {each.columns} {each.group} {each.parts}",
             lambda each: start(each, torch.empty_like(target), False),
+            target,
         )
         start(tile, target, accumulate)
 
@@ -249,11 +263,12 @@ class DeviceOperators:
             self.library.product(element, call, *_addresses(a, b, to, space), _stream(to))
 
         choices = product_choices(self.machine, self.library.tiles(element), element, *sizes)
-        choice = self._tuner.choose(
+        choice = self._chosen(
             f"product {element} {sizes[0]}x{sizes[1]}x{sizes[2]} {along_k[0]:d}{along_k[1]:d}",
             choices,
             lambda each: f"{each.tile.index} {each.parts}",
             lambda each: start(each, torch.empty_like(target), False),
+            target,
         )
         start(choice, target, accumulate)
 
