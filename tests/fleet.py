@@ -24,8 +24,9 @@ from mpcpipe.runtime.launch import PartyOptions
 
 DEADLINE_S = 60.0
 
-_STARTS = multiprocessing.get_context("forkserver")
-_STARTS.set_forkserver_preload(["mpcpipe.runtime.party", "tests.fleet", "tests.warm"])
+# Forking this process itself would fork whatever threads and locks earlier tests have left in it.
+STARTS = multiprocessing.get_context("forkserver")
+STARTS.set_forkserver_preload(["mpcpipe.runtime.party", "tests.fleet", "tests.warm"])
 
 
 def _party(
@@ -94,8 +95,8 @@ class Fleet:
                 insecure_keys=insecure_keys,
                 resume=None if goes_on is None else str(goes_on),
             )
-            read, write = _STARTS.Pipe(duplex=False)
-            process = _STARTS.Process(
+            read, write = STARTS.Pipe(duplex=False)
+            process = STARTS.Process(
                 target=_party,
                 args=(options.pack(), listener, channels[number], write, str(run / f"{names[party]}.{worker}.log")),
                 daemon=True,

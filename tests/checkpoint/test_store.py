@@ -16,6 +16,7 @@ from mpcpipe.checkpoint.key import read_key
 from mpcpipe.checkpoint.store import Store, identity_of
 from mpcpipe.errors import CheckpointError, JobError
 from tests.checkpoint.shards import KEY, same, shard
+from tests.fleet import STARTS
 
 OLD, NEW = shard(step=10), shard(step=20)
 
@@ -29,19 +30,16 @@ def save(folder: Path, key: bytes | None, which: Any) -> None:
     store.close()
 
 
-def in_a_child(work: Callable[[], None]) -> int:
-    """The status of a process that does `work`."""
-    child = os.fork()
-    if not child:
-        try:
-            work()
-        finally:
-            os._exit(0)
-    return os.waitpid(child, 0)[1]
+def in_a_child(work: Callable[..., None], *arguments: object) -> int | None:
+    """The exit code of a process that does `work`; minus the signal that killed it."""
+    child = STARTS.Process(target=work, args=arguments)
+    child.start()
+    child.join(60)
+    return child.exitcode
 
 
-def dying_at(operation: int) -> Callable[[], None]:
-    """From now on, this process is killed just before its n-th operation on files (from 0)."""
+def killed_saving(folder: Path, key: bytes | None, operation: int) -> None:
+    """Save the new one; this process is killed just before its n-th operation on files (from 0)."""
     left = [operation]
 
     def counted(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -53,27 +51,35 @@ def dying_at(operation: int) -> Callable[[], None]:
 
         return wrapped
 
-    def prepare() -> None:
-        for name in ("open", "fsync", "replace", "unlink", "fdopen"):
-            setattr(os, name, counted(getattr(os, name)))
+    for name in ("open", "fsync", "replace", "unlink", "fdopen"):
+        setattr(os, name, counted(getattr(os, name)))
+    save(folder, key, NEW)
+    os._exit(0)
 
-    return prepare
+
+def saving_on_a_full_disk(folder: Path, said: Path) -> None:
+    """Save a large one where no file may have more than 4096 bytes."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+    try:
+        save(folder, None, shard(step=20, numel=100_000))
+    except CheckpointError as error:
+        said.write_text(str(error))
 
 
-@pytest.mark.parametrize("key", [None, KEY], ids=["plain", "sealed"])
-def test_killed_before_any_file_operation_nothing_is_lost(tmp_path: Path, key: bytes | None) -> None:
+def killed_before_each(place: Path, key: bytes | None) -> None:
+    """For each file operation of a checkpoint: a process that is killed just before it, and what is there then."""
     operation, killed = 0, True
     states = set()
     while killed:
-        folder = tmp_path / str(operation)
+        folder = place / str(operation)
         save(folder, key, OLD)
-        prepare = dying_at(operation)
-
-        def work(folder: Path = folder, prepare: Callable[[], None] = prepare) -> None:
-            prepare()
-            save(folder, key, NEW)
-
-        killed = os.WIFSIGNALED(in_a_child(work))
+        child = os.fork()
+        if not child:
+            killed_saving(folder, key, operation)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        assert code in (0, -signal.SIGKILL)
+        killed = code != 0
         store = Store(folder, key)
         there, complete = list(store.shards()), store.complete()
         states.add((tuple(there), tuple(complete)))
@@ -88,20 +94,15 @@ def test_killed_before_any_file_operation_nothing_is_lost(tmp_path: Path, key: b
     assert states >= {((old,), (old,)), ((new, old), (old,)), ((new, old), (new, old)), ((new,), (new,))}
 
 
+@pytest.mark.parametrize("key", [None, KEY], ids=["plain", "sealed"])
+def test_killed_before_any_file_operation_nothing_is_lost(tmp_path: Path, key: bytes | None) -> None:
+    assert in_a_child(killed_before_each, tmp_path, key) == 0, "the child's traceback is on the standard error"
+
+
 def test_a_full_disk_leaves_the_last_one(tmp_path: Path) -> None:
     save(tmp_path, None, OLD)
-    big = shard(step=20, numel=100_000)
     said = tmp_path / "said"
-
-    def work() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))  # writes beyond fail, as on a full disk
-        try:
-            save(tmp_path, None, big)
-        except CheckpointError as error:
-            said.write_text(str(error))
-
-    in_a_child(work)
+    assert in_a_child(saving_on_a_full_disk, tmp_path, said) == 0
     assert "cannot be kept" in said.read_text() and "The last complete one is untouched" in said.read_text()
     store = Store(tmp_path)
     assert list(store.shards()) == [identity_of(OLD)] and not list(tmp_path.glob("*.draft"))
