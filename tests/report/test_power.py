@@ -49,7 +49,7 @@ def test_joules_and_clocks_beside_the_timeline(tmp_path: Path) -> None:
     assert "joules not known" in (timeline(run, 3, "").groups[0].clock or clock).title
     root = parse(page(run, Facts()))
     text = root.one("section", id="power").text
-    assert "A100, simulated (simulated, not measured)" in text
+    assert "A100, simulated (not measured)" in text
     assert "1.75 kJ" in text and "700 to 1400 MHz" in text and "counter" in text
     assert len(root.all("g", class_="clock")) == 3, "one a timeline, of the one party that had the service"
 
