@@ -22,7 +22,7 @@ from mpcpipe.protocol.base import Partial, Share
 from mpcpipe.protocol.replicated4.joint import Joint, Values, message_of
 from mpcpipe.protocol.replicated4.kinds import Elements, Narrow
 from mpcpipe.protocol.replicated4.roles import PAIRS, others
-from mpcpipe.protocol.replicated4.terms import Term, Value, masked, received
+from mpcpipe.protocol.replicated4.terms import Term, Value, masked
 from mpcpipe.protocol.wrap import Wrap
 from mpcpipe.ring import ops
 from mpcpipe.ring.bilinear import Bilinear
@@ -63,12 +63,13 @@ class Linear(Joint, ABC):
         n = flat.shape[1]
         label, kind = self.label("reduce"), Elements(self.ring)
         if truncate:
-            return await self._divide(await self._into_halves(flat, label), None, label, truncate, shape)
+            return await self._divide(*await self._into_halves(flat, label), label, truncate, shape)
         (out,) = await self.reshare(label, Values(kind, n, self.summands(flat)))
         return self.ring.wrap(out).reshape(3, *shape)
 
-    async def _into_halves(self, z: torch.Tensor, label: str) -> torch.Tensor:
-        """u at parties 2 and 3, v at parties 0 and 1, u + v = z: masked by streams that become the other half.
+    async def _into_halves(self, z: torch.Tensor, label: str) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """u at parties 2 and 3, v at parties 0 and 1, u + v = z, as the sum of what a party made and what it received:
+        masked by streams that become the other half.
 
         party 0 ──> 1, party 2 ──> 3, party 1 ──> 0, party 3 ──> 2: summand - stream of all but the receiver
         """
@@ -79,11 +80,8 @@ class Linear(Joint, ABC):
         masked(self.tape, self.party, kind, terms, base, out, 0)
         messages = [message_of(term, kind) for term in terms]
         await self.exchange(f"{label}/halves", messages)
-        for term, message in zip(terms, messages, strict=True):
-            if term.receiver == self.party:
-                term.wire = message.value
-                received(self.tape, kind, term, out, 0)
-        return self.ring.wrap(out[0])
+        (own,) = (message.value for message in messages if message.receiver == self.party)
+        return out[0], own
 
     def _into_half(self, z: torch.Tensor, label: str, sender: int, witness: int) -> Term:
         """The rest goes to the half of sender and receiver, the mask to the others'."""

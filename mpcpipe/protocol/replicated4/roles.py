@@ -10,6 +10,7 @@ A share is (3, *shape): party p's components p+1, p+2, p+3 (modulo 4), in this o
 from __future__ import annotations
 
 from abc import ABC
+from functools import cache
 from typing import ClassVar
 
 import torch
@@ -31,11 +32,13 @@ CROSSING: tuple[Pair, ...] = tuple((i, j) for i in (0, 1) for j in (2, 3))
 """Components of different halves, (i, j); products of them are known to the two parties that lack neither."""
 
 
+@cache  # of few arguments, and asked for hundreds of times a step
 def others(*parties: int) -> tuple[int, ...]:
     """The parties that are not among `parties`, rising."""
     return tuple(party for party in range(4) if party not in parties)
 
 
+@cache
 def knowing(i: int, j: int) -> Pair:
     """The two parties that hold both x_i and x_j, as they stand in PAIRS."""
     return next(pair for pair in PAIRS if i not in pair and j not in pair)

@@ -15,6 +15,7 @@ import torch
 
 from mpcpipe.protocol.replicated4.evidence import Route
 from mpcpipe.protocol.replicated4.kinds import Kind
+from mpcpipe.protocol.replicated4.roles import others
 from mpcpipe.random.mac import KEY_BYTES, tag
 from mpcpipe.random.tape import PrgTape, Tape
 from mpcpipe.ring.native.steps4 import JointTerm
@@ -174,4 +175,4 @@ def tag_of(tape: Tape, route: Route, label: str, wire: torch.Tensor) -> int | No
 
 def holders(term: Term) -> tuple[int, ...]:
     """Who draws the mask: all but the receiver."""
-    return tuple(party for party in range(4) if party != term.receiver)
+    return others(term.receiver)
