@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import importlib
+from collections.abc import Mapping
 from importlib.metadata import entry_points
+from typing import Any
 
-from mpcpipe.errors import PowerError
+from mpcpipe.errors import MpcpipeError, PowerError
 from mpcpipe.job.schema import Job
 from mpcpipe.services.base import Service, Services, Tell
 
@@ -34,6 +36,17 @@ def service_named(name: str) -> type[Service]:
     return loaded
 
 
+def _made(name: str, options: Mapping[str, Any], tell: Tell) -> Service:
+    """Anybody's code, before the run: whatever it does wrong is one sentence."""
+    kind = service_named(name)
+    try:
+        return kind(options, tell)
+    except MpcpipeError:
+        raise
+    except Exception as error:
+        raise PowerError(f"the service {name!r} cannot be made: {type(error).__name__}: {error}") from error
+
+
 def services_of(job: Job, tell: Tell) -> Services:
     """What the job asks for: nothing, where it says nothing. Errors: PowerError for what cannot be had."""
     found: dict[str, Service] = {}
@@ -43,7 +56,9 @@ def services_of(job: Job, tell: Tell) -> Services:
         options = job.services.options.get(name, {})
         if not isinstance(options, dict):
             raise PowerError(f"services.options.{name} is {options!r}; it must be a table of that service's options")
-        found[name] = service_named(name)(options, tell)
+        if name in SERVICES:
+            raise PowerError(f"services.use: {name!r} has a table of its own, [services.{name}]; set its keys there")
+        found[name] = _made(name, options, tell)
     unused = set(job.services.options) - set(job.services.use)
     if unused:
         raise PowerError(f"services.options has {', '.join(sorted(unused))}, which services.use does not name")

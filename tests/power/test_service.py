@@ -150,6 +150,7 @@ def test_training_goes_on_when_the_gpu_vanishes(nvml: StandIn, tmp_path: Path) -
         (power("perseus", "simulated:a100-40gb", cap_w=20), "is below what A100"),
         (["--set", 'services.use=["nothing"]'], "services.use: there is no service 'nothing'"),
         (["--set", "services.options.heartbeat={}"], "which services.use does not name"),
+        (["--set", 'services.use=["power"]'], "'power' has a table of its own, [services.power]"),
     ],
 )
 def test_what_is_wrong_is_told_before_the_parties_meet(words: list[str], said: str, tmp_path: Path) -> None:

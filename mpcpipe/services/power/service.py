@@ -147,6 +147,8 @@ class PowerService(Service):
     def begin(self, run: RunFacts) -> None:
         """Take the GPU, and start the thread."""
         self._guard = Guard(self._device, self.tell, now=self._now)
+        if "everything" in self._card.assumed and self._guard.controls:
+            self.tell(f"{self._can.name} is not in the table of cards: what it draws at which clock is assumed")
         memory = self._can.memory_clocks_mhz or self._card.memory_clocks_mhz
         scene = Scene(self._card, self._clocks(), memory, (1,), Setting(), interval_s=1.0, seed=run.party)
         curve = self._curve()
