@@ -1,4 +1,4 @@
-"""The power service in real training runs, all parties as processes: the same bits, clocks back, and it stops nothing."""
+"""The power service in real training runs, all parties as processes: the same bits, clocks back, and nothing stops."""
 
 from __future__ import annotations
 
