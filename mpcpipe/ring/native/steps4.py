@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
@@ -16,8 +16,7 @@ OPERATIONS = {"copy": (1, 1), "product": (2, 2), "cross": (3, 4), "chosen": (4, 
 """Of a value: its number in `enum mpk_term_op`, and how many tensors it is made of."""
 
 
-@dataclass(frozen=True)
-class JointTerm:
+class JointTerm(NamedTuple):
     """One value of a pass. key: of the mask, under `label`; mask_at, rest_at: components of the result, -1 for none.
 
     operation and tensors: as in `OPERATIONS`, at least `start` + n elements each; None where only the mask is known.
