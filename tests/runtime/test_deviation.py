@@ -20,9 +20,7 @@ def net() -> nn.Module:
     return nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3))
 
 
-@pytest.mark.parametrize(
-    ("sender", "kind"), [(0, "features"), (0, "halves"), (1, "wrap"), (2, "level2"), (3, "select"), (3, "shift")]
-)
+@pytest.mark.parametrize(("sender", "kind"), [(0, "features"), (1, "wrap"), (2, "level2"), (3, "select")])
 def test_a_flipped_bit_ends_the_step_that_it_is_in(sender: int, kind: str) -> None:
     """Any message of any sender: tests/protocol. Here one of each kind, among micro-batches and workers."""
     flipped: list[str] = []
