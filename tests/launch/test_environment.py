@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mpcpipe.cli.rank import needs_nobody
 from mpcpipe.errors import PlanError, UsageError
 from mpcpipe.job.load import load
 from mpcpipe.job.schema import Job
@@ -144,3 +145,17 @@ def test_addresses(tmp_path: Path) -> None:
 def test_wrong_addresses(tmp_path: Path, hosts: str) -> None:
     with pytest.raises(UsageError, match="--hosts"):
         addresses_of(job(tmp_path), hosts)
+
+
+def test_what_mpirun_can_do_without_mpi4py(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where all addresses are known, a rank is a party by itself; where they are not, mpi4py is needed."""
+    found, hosts = Launched("mpirun", 1, 3), "a,b,c"
+    described = job(tmp_path)
+    monkeypatch.setattr("mpcpipe.cli.rank.find_spec", lambda name: name)
+    assert not needs_nobody(found, described, hosts), "with mpi4py, ranks meet"
+    monkeypatch.setattr("mpcpipe.cli.rank.find_spec", lambda name: None)
+    assert needs_nobody(found, described, hosts)
+    assert not needs_nobody(found, described, None)
+    assert not needs_nobody(Launched("mpirun", 1, 6), described, hosts)
+    assert not needs_nobody(Launched("srun", 1, 3, ("a", 1)), described, hosts)
+    assert not needs_nobody(found, job(tmp_path, "link.kind=mpi"), hosts)
