@@ -47,7 +47,7 @@ def until(run: Run, met: Callable[[], bool]) -> None:
 
 def test_the_same_bits_with_and_without_it(tmp_path: Path) -> None:
     """Also where the parties tell each other a number; and its own cost, joules and clocks are written down."""
-    epochs = ("--set", "train.epochs=12")
+    epochs = ("--set", "train.epochs=8")
     off = Run(tmp_path / "off", "train", tiny.columns(tmp_path / "off"), *SAME, *CUT, *epochs)
     words = [*power("perseus", "simulated:a100-40gb", cap_w=200, exchange_every=5), *SAME, *CUT, *epochs]
     on = Run(tmp_path / "on", "train", tiny.columns(tmp_path / "on"), *words)
@@ -61,11 +61,11 @@ def test_the_same_bits_with_and_without_it(tmp_path: Path) -> None:
     assert "services" not in result(off)
     report = result(on)["services"]["power"]
     assert report["simulated"] and report["policy"] == "perseus" and report["controlled"]
-    assert report["joules_known_of_steps"] == [48, 48] and report["joules_per_step"] > 0
+    assert report["joules_known_of_steps"] == [32, 32] and report["joules_per_step"] > 0
     (folder,) = (on.folder / "runs").iterdir()
     for name in ("alice", "bob", "carol"):
         lines = [json.loads(line) for line in (folder / f"power.{name}.jsonl").read_text().splitlines()]
-        assert [line["step"] for line in lines if "step" in line] == list(range(1, 49))
+        assert [line["step"] for line in lines if "step" in line] == list(range(1, 33))
         assert any(line.get("sm_clock_mhz") for line in lines)
 
 
@@ -90,7 +90,7 @@ def test_an_installed_service_and_policy_are_found_and_the_gpu_is_given_back(
 ) -> None:
     """One party owns the GPU and follows the policy, the others observe; all three have the other service."""
     words = [*power("half-speed", f"nvidia:{UUID}"), "--set", 'services.use=["heartbeat"]']
-    words += ["--set", "services.options.heartbeat={every=7}", "--set", "train.epochs=25"]
+    words += ["--set", "services.options.heartbeat={every=7}", "--set", "train.epochs=15"]
     job = tiny.columns(tmp_path / "run")
     run = Run(tmp_path / "run", "train", job, *words, path=[plugin], **nvml.variables)
     try:
@@ -102,7 +102,7 @@ def test_an_installed_service_and_policy_are_found_and_the_gpu_is_given_back(
     assert list(journals(tmp_path / "state" / "mpcpipe" / "power")) == []
     assert "step 7: " in run.err and "s a step so far" in run.err
     assert "controlled by another process already" in run.err
-    assert result(run)["services"]["heartbeat"]["steps"] == 100
+    assert result(run)["services"]["heartbeat"]["steps"] == 60
     assert result(run)["services"]["power"]["energy_from"]
 
 
@@ -128,7 +128,7 @@ def test_a_party_that_is_killed_leaves_the_gpu_as_it_was(nvml: StandIn, tmp_path
 
 
 def test_training_goes_on_when_the_gpu_vanishes(nvml: StandIn, tmp_path: Path) -> None:
-    words = [*power("static-max", f"nvidia:{UUID}"), *SAME, "--set", "reveal.loss_every=1", "--set", "train.epochs=60"]
+    words = [*power("static-max", f"nvidia:{UUID}"), *SAME, "--set", "reveal.loss_every=1", "--set", "train.epochs=40"]
     run = Run(tmp_path / "run", "train", tiny.columns(tmp_path / "run"), *words, **nvml.variables)
     try:
         until(run, lambda: nvml.gpu.sm_lock > 0)
@@ -137,7 +137,7 @@ def test_training_goes_on_when_the_gpu_vanishes(nvml: StandIn, tmp_path: Path) -
     finally:
         run.close()
     assert "fallen off the bus" in run.err and "training goes on without the power service" in run.err
-    assert len(result(run)["steps_s"]) == 240
+    assert len(result(run)["steps_s"]) == 160
     assert result(run)["services"]["power"]["lost"]
 
 
