@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from mpcpipe.errors import PowerError
 from mpcpipe.services.power.policies.base import Predictor
@@ -78,6 +79,7 @@ def as_setting(workers: tuple[Slice, ...], memory_clock_mhz: int | None = None) 
     return Setting(None, memory_clock_mhz, workers[0].batch, workers)
 
 
+@lru_cache(maxsize=64)  # a replay asks the same for every seed
 def greedy(room: Room, climbs: int = 1) -> Setting:
     """The published greedy plan, then what is left of the GPU by turns, then the best of it and of equal shares.
 
