@@ -10,6 +10,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -48,7 +49,7 @@ class Tuner:
             names = {name(choice): choice for choice in choices}
             if known.get(key) in names:
                 return names[known[key]]
-            timed = {each: self._time_us(lambda choice=names[each]: run(choice)) for each in list(names)[:TIMED]}
+            timed = {each: self._time_us(partial(run, names[each])) for each in list(names)[:TIMED]}
             best = min(timed, key=timed.__getitem__)
             known[key] = best
             self._write(key, best)

@@ -76,7 +76,7 @@ def _timer(device: torch.device) -> Callable[[Callable[[], None]], float]:
             for _ in range(_WARM):
                 run()
             for _ in range(_TIMED):
-                start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+                start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
                 start.record()
                 run()
                 end.record()
