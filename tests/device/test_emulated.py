@@ -65,7 +65,7 @@ def test_every_kernel_with_many_tiles(operators: DeviceOperators) -> None:
 
 
 class TestFuzzed:
-    @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(data=st.data())
     def test_depthwise(self, operators: DeviceOperators, data: st.DataObject) -> None:
         draw = data.draw
@@ -77,7 +77,7 @@ class TestFuzzed:
         shape = depthwise(x, x[1] * draw(st.integers(1, 3)), kernel, stride, padding)
         self.equal(operators, shape, draw(st.sampled_from(DTYPES)), draw(st.integers(0, 5)))
 
-    @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(data=st.data())
     def test_pointwise(self, operators: DeviceOperators, data: st.DataObject) -> None:
         draw = data.draw
