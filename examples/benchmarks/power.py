@@ -245,17 +245,18 @@ class CapRow:
     mean_w: float
 
 
-def follow_caps(card: Card, busy: float, seed: int, seconds: float = 30.0) -> list[CapRow]:
-    """A step response: caps one after the other on a card that computes a share `busy` of the time."""
+def follow_caps(card: Card, busy: float, seed: int, with_limit: bool, seconds: float = 30.0) -> list[CapRow]:
+    """A step response: caps one after the other on a card that computes a share `busy` of the time. with_limit: the
+    driver's own limit is set, too, which a simulated card keeps at once; else clocks alone."""
     now = [0.0]
     gpu = Simulated(card, seed, lambda: now[0])
     guard = Guard(gpu, print, now=lambda: now[0])
     scene = Scene(card, card.sm_clocks_mhz, card.memory_clocks_mhz, (1,), Setting())
     curve = Curve(card, card.memory_clocks_mhz[-1], card.sm_clocks_mhz)
     caps = [min(cap, card.tdp_w) for cap in CAPS_W]
-    control = Control(
-        Perseus(scene), Limits(cap_w=caps[0]), guard.can, build("sequential", (1,), 1), print, curve.busy_w
-    )
+    knobs = guard.can.knobs if with_limit else guard.can.knobs - {"limit"}
+    can = dataclasses.replace(guard.can, knobs=knobs)
+    control = Control(Perseus(scene), Limits(cap_w=caps[0]), can, build("sequential", (1,), 1), print, curve.busy_w)
     gpu.work(busy)
     rows = []
     for cap_w in caps:
@@ -305,18 +306,21 @@ def main() -> None:
                 + (f"  (a clock for each action: {row.actions_saving:.1%})" if row.actions_saving else "")
             )
     head = f"{'below it after':>15}{'longest above':>15}{'above, Ws':>11}{'mean, W':>9}"
-    print(f"\ncap, W   {head}    worst of {words.seeds} seeds")
-    caps = [follow_caps(card, 1.0, seed) for seed in range(words.seeds)]
-    for number in range(len(CAPS_W)):
-        own = [rows_of[number] for rows_of in caps]
-        names = [f.name for f in dataclasses.fields(CapRow)[1:]]
-        worst = CapRow(own[0].cap_w, *(max(getattr(row, name) for row in own) for name in names))
-        print(
-            f"{worst.cap_w:<9g}{worst.settled_s:14.2f}s{worst.longest_above_s:14.2f}s{worst.above_ws:11.2f}"
-            f"{worst.mean_w:9.1f}"
-        )
+    print(f"\ncap, W   by{'':21}{head}    worst of {words.seeds} seeds")
+    caps = {}
+    for with_limit, by in ((False, "clocks alone"), (True, "clocks and limit")):
+        caps[by] = [follow_caps(card, 1.0, seed, with_limit) for seed in range(words.seeds)]
+        for number in range(len(CAPS_W)):
+            own = [rows_of[number] for rows_of in caps[by]]
+            names = [f.name for f in dataclasses.fields(CapRow)[1:]]
+            worst = CapRow(own[0].cap_w, *(max(getattr(row, name) for row in own) for name in names))
+            print(
+                f"{worst.cap_w:<9g}{by:23}{worst.settled_s:14.2f}s{worst.longest_above_s:14.2f}s{worst.above_ws:11.2f}"
+                f"{worst.mean_w:9.1f}"
+            )
     if words.json:
-        plain = {"savings": [asdict(row) for row in rows], "caps": [[asdict(row) for row in own] for own in caps]}
+        steps = {by: [[asdict(row) for row in own] for own in found] for by, found in caps.items()}
+        plain = {"savings": [asdict(row) for row in rows], "caps": steps}
         words.json.write_text(json.dumps(plain, indent=1))
 
 

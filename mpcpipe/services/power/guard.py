@@ -32,8 +32,9 @@ from mpcpipe.services.power.journal import Entry, Journal, Lock, new_entry, stat
 from mpcpipe.services.power.setting import Setting
 from mpcpipe.services.power.vendors import open_device
 
-SETTLE_S = 0.25
-"""What a change of clocks may take; earlier readings say nothing about it."""
+SETTLE_S = 0.6
+"""What a change of clocks may take (a fifth of a second is common, and now and then it is more); earlier readings say
+nothing about it."""
 
 MOST_REASSERTIONS = 3
 """So often a lock that has gone is set again; then somebody else wants something else, and the guard gives way."""
