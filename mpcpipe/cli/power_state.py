@@ -55,7 +55,9 @@ def restore(force: bool, json_file: str | None) -> None:
             if entry is None:
                 continue
             if entry.owner_lives and not force:
-                kept.append(f"{entry.name} is controlled by process {entry.pid}, which runs; --force restores it anyway")
+                kept.append(
+                    f"{entry.name} is controlled by process {entry.pid}, which runs; --force restores it anyway"
+                )
                 continue
             lock = Lock(entry.uuid, folder)
             if not entry.owner_lives:
