@@ -89,9 +89,10 @@ class Linear(Joint, ABC):
         own = self.party in (sender, receiver)
         peer = {sender: witness, witness: sender}.get(self.party)
         value = None if peer is None else Value("copy", (z[self.stands(peer)],))
-        at = (None, 0) if own else (0, None)
+        mask_at, rest_at = (None, 0) if own else (0, None)
         name = f"{label}/half{receiver}"
-        return Term(sender, witness, receiver, name, 0, z.shape[1], *at, value, tag_label=f"{label}/tag{receiver}")
+        tag_label = f"{label}/tag{receiver}"
+        return Term(sender, witness, receiver, name, 0, z.shape[1], mask_at, rest_at, value, tag_label=tag_label)
 
     async def truncate(self, x: Share, bits: int) -> Share:
         """x / 2^bits, from the halves x_0 + x_1 and x_2 + x_3.
