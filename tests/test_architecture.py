@@ -22,11 +22,16 @@ MAY_IMPORT = {
     "data": {"errors", "job", "ring"},
     "plan": {"errors", "ring", "random", "link", "protocol", "nn", "job"},
     "report": {"errors", "protocol", "job", "plan"},
-    "runtime": {"errors", "ring", "random", "link", "protocol", "nn", "job", "checkpoint", "dealt", "data", "plan", "services"},
+    "runtime": {
+        "errors", "ring", "random", "link", "protocol", "nn", "job", "checkpoint", "dealt", "data", "plan",
+        "services",
+    },
     "services": {"errors", "job", "plan", "report"},
     "api": {"errors", "job", "plan", "runtime"},
     "device": {"errors", "ring"},
-    "cli": {"errors", "ring", "device", "link", "protocol", "nn", "job", "data", "plan", "report", "runtime", "services"},
+    "cli": {
+        "errors", "ring", "device", "link", "protocol", "nn", "job", "data", "plan", "report", "runtime", "services",
+    },
 }
 
 

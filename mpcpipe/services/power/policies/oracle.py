@@ -60,7 +60,9 @@ class Oracle(Policy):
 
     def _truth(self) -> Predictor:
         if self.scene.truth is None:
-            raise PowerError("the oracle looks at the truth, which only a replay under power caps shows; choose another policy")
+            raise PowerError(
+                "the oracle looks at the truth, which only a replay under power caps shows; choose another policy"
+            )
         return Warm(self.scene.truth, self.scene.card)
 
 
