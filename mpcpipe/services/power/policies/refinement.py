@@ -76,7 +76,7 @@ class PctoDLRefined(PctoDL):
 
     name = "pctodl-refined"
 
-    def __init__(self, scene: Scene, horizon: int = 100, all_memory_clocks: bool = True) -> None:
+    def __init__(self, scene: Scene, horizon: int = 24, all_memory_clocks: bool = True) -> None:
         super().__init__(scene, True, all_memory_clocks)
         self.horizon, self.count = horizon, 0
         self.seen: list[tuple[Array, float, float]] = []
@@ -146,7 +146,7 @@ class PctoDLRefined(PctoDL):
     def _threshold(progress: float) -> float:
         """Share of the best throughput: little at first, more later, as a restart has less time to pay off."""
         if progress < 1 / 3:
-            return 0.003
+            return 0.01
         return 0.02 * (1.0 - math.exp(-4.0 * progress))
 
     def _features(self, setting: Setting) -> Array:
