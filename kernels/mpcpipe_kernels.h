@@ -27,7 +27,7 @@ extern "C" {
 #endif
 
 /* Grows whenever a signature below changes; the Python side refuses a library with another number. */
-#define MPK_ABI_VERSION 1
+#define MPK_ABI_VERSION 2
 
 enum mpk_status {
   MPK_OK = 0,
@@ -39,7 +39,7 @@ enum mpk_status {
   MPK_OVERLAP = 6      /* the output shares memory with an input: give other memory and copy */
 };
 
-enum mpk_isa { MPK_ISA_PORTABLE = 0, MPK_ISA_AVX2 = 1 };
+enum mpk_isa { MPK_ISA_PORTABLE = 0, MPK_ISA_AVX2 = 1, MPK_ISA_AVX512 = 2, MPK_ISA_NEON = 3 };
 
 MPK_API int mpk_abi_version(void);
 /* The instruction set in use: at first the best one that the processor has. */
@@ -56,6 +56,15 @@ MPK_API int mpk_matmul_u64(int64_t m, int64_t n, int64_t k, const uint64_t* a, i
 MPK_API int mpk_matmul_u32(int64_t m, int64_t n, int64_t k, const uint32_t* a, int64_t a_row, int64_t a_col,
                            const uint32_t* b, int64_t b_row, int64_t b_col, uint32_t* c, int64_t c_row, int64_t c_col,
                            int accumulate, int threads);
+/* In float32 the order of the sums, and so the rounding, may depend on the threads and the instruction set. */
+MPK_API int mpk_matmul_f32(int64_t m, int64_t n, int64_t k, const float* a, int64_t a_row, int64_t a_col,
+                           const float* b, int64_t b_row, int64_t b_col, float* c, int64_t c_row, int64_t c_col,
+                           int accumulate, int threads);
+
+enum mpk_algorithm {
+  MPK_BEST = 0,       /* one filter a channel has kernels of its own, all else is a product of matrices */
+  MPK_AS_PRODUCTS = 1 /* always a product of matrices, to compare */
+};
 
 /* A two-dimensional convolution (cross-correlation, as in neural networks). All tensors are contiguous:
  *   x  (batch, in_channels, height, width)
@@ -67,6 +76,7 @@ typedef struct mpk_conv {
   int64_t out_channels, kernel_h, kernel_w;
   int64_t stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
   int64_t groups;
+  int64_t algorithm; /* a value of mpk_algorithm */
 } mpk_conv;
 
 /* y from x and w. */
@@ -74,15 +84,21 @@ MPK_API int mpk_conv2d_u64(const mpk_conv* conv, const uint64_t* x, const uint64
                            int threads);
 MPK_API int mpk_conv2d_u32(const mpk_conv* conv, const uint32_t* x, const uint32_t* w, uint32_t* y, int accumulate,
                            int threads);
+MPK_API int mpk_conv2d_f32(const mpk_conv* conv, const float* x, const float* w, float* y, int accumulate,
+                           int threads);
 /* dx, the gradient of x, from dy (shape of y) and w. */
 MPK_API int mpk_conv2d_input_grad_u64(const mpk_conv* conv, const uint64_t* dy, const uint64_t* w, uint64_t* dx,
                                       int accumulate, int threads);
 MPK_API int mpk_conv2d_input_grad_u32(const mpk_conv* conv, const uint32_t* dy, const uint32_t* w, uint32_t* dx,
                                       int accumulate, int threads);
+MPK_API int mpk_conv2d_input_grad_f32(const mpk_conv* conv, const float* dy, const float* w, float* dx,
+                                      int accumulate, int threads);
 /* dw, the gradient of w, from x and dy. */
 MPK_API int mpk_conv2d_weight_grad_u64(const mpk_conv* conv, const uint64_t* x, const uint64_t* dy, uint64_t* dw,
                                        int accumulate, int threads);
 MPK_API int mpk_conv2d_weight_grad_u32(const mpk_conv* conv, const uint32_t* x, const uint32_t* dy, uint32_t* dw,
+                                       int accumulate, int threads);
+MPK_API int mpk_conv2d_weight_grad_f32(const mpk_conv* conv, const float* x, const float* dy, float* dw,
                                        int accumulate, int threads);
 
 /* The lowest `count` (0 to 64) bits of n elements of 4 or 8 bytes, sliced: planes is (count, (n + 63) / 64) words; bit

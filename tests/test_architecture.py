@@ -29,6 +29,7 @@ MAY_IMPORT = {
     "services": {"errors", "job", "plan", "report"},
     "api": {"errors", "job", "plan", "runtime"},
     "device": {"errors", "ring"},
+    "ops": {"ring", "device"},
     "cli": {
         "errors", "ring", "device", "link", "protocol", "nn", "job", "data", "plan", "report", "runtime", "services",
     },

@@ -136,7 +136,7 @@ template <class T>
 void bit_planes(const T* x, Index n, int count, std::uint64_t* planes) {
   const Index words = ceil_div(n, 64);
   const int width = 8 * static_cast<int>(sizeof(T)), sliced = count < width ? count : width;
-  const bool wide = isa() == MPK_ISA_AVX2;
+  const bool wide = has_avx2();
   alignas(64) Slices slices;
   for (Index start = 0; start < n; start += kBlock) {
     const Index here = n - start < kBlock ? n - start : kBlock, word0 = start / 64, here_words = ceil_div(here, 64);
@@ -193,7 +193,7 @@ MPK_TARGET("avx2") void unpack_avx2(const std::uint64_t* plane, Index n, std::ui
 template <class T>
 void unpack(const std::uint64_t* plane, Index n, T* out) {
 #ifdef MPK_X86
-  if (isa() == MPK_ISA_AVX2) return unpack_avx2(plane, n, out);
+  if (has_avx2()) return unpack_avx2(plane, n, out);
 #endif
   unpack_portable(plane, n, out);
 }

@@ -16,6 +16,9 @@
 #define MPK_X86 1
 #include <immintrin.h>
 #define MPK_TARGET(features) __attribute__((target(features)))
+#elif defined(__aarch64__)
+#define MPK_NEON 1
+#include <arm_neon.h>
 #endif
 
 namespace mpk {

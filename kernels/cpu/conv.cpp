@@ -98,3 +98,4 @@ int convolve(const mpk_conv* conv, const T* first, const T* second, T* out, int 
 
 MPK_CONVOLUTIONS(u64, std::uint64_t)
 MPK_CONVOLUTIONS(u32, std::uint32_t)
+MPK_CONVOLUTIONS(f32, float)

@@ -72,14 +72,16 @@ inline Margin margin(const std::vector<Phase>& phases, Index source_size) {
 struct ConvShape {
   Index batch, in_channels, out_channels, groups;
   Index group_in, group_out;  // channels of one group
+  bool as_products;
   Axis y, x;
 
   explicit ConvShape(const mpk_conv& c)
       : batch(c.batch), in_channels(c.in_channels), out_channels(c.out_channels), groups(c.groups),
-        group_in(0), group_out(0),
+        group_in(0), group_out(0), as_products(c.algorithm == MPK_AS_PRODUCTS),
         y(make_axis(c.height, c.kernel_h, c.stride_h, c.pad_h, c.dilation_h)),
         x(make_axis(c.width, c.kernel_w, c.stride_w, c.pad_w, c.dilation_w)) {
     require(batch >= 0 && in_channels >= 0 && out_channels >= 0 && groups >= 1);
+    require(c.algorithm == MPK_BEST || c.algorithm == MPK_AS_PRODUCTS);
     require(in_channels % groups == 0 && out_channels % groups == 0);
     group_in = in_channels / groups;
     group_out = out_channels / groups;

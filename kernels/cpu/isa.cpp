@@ -7,10 +7,23 @@
 namespace mpk {
 namespace {
 
-int best_isa() {
+bool has(int isa) {
+  switch (isa) {
+    case MPK_ISA_PORTABLE: return true;
 #ifdef MPK_X86
-  if (__builtin_cpu_supports("avx2")) return MPK_ISA_AVX2;
+    case MPK_ISA_AVX2: return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    case MPK_ISA_AVX512: return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq");
 #endif
+#ifdef MPK_NEON
+    case MPK_ISA_NEON: return true;
+#endif
+    default: return false;
+  }
+}
+
+int best_isa() {
+  for (const int isa : {MPK_ISA_AVX512, MPK_ISA_AVX2, MPK_ISA_NEON})
+    if (has(isa)) return isa;
   return MPK_ISA_PORTABLE;
 }
 
@@ -32,6 +45,8 @@ std::atomic<int>& chosen() {
 
 int isa() { return chosen().load(std::memory_order_relaxed); }
 
+bool has_avx2() { return isa() == MPK_ISA_AVX2 || isa() == MPK_ISA_AVX512; }
+
 int aes_level() {
   static const int best = best_aes();
   // "portable" leaves out the wide AES only: without any AES instruction there is no AES here at all.
@@ -45,7 +60,7 @@ int mpk_abi_version(void) { return MPK_ABI_VERSION; }
 int mpk_isa(void) { return mpk::isa(); }
 
 int mpk_set_isa(int isa) {
-  if (isa != MPK_ISA_PORTABLE && isa != mpk::best_isa()) return MPK_UNSUPPORTED;
+  if (!mpk::has(isa)) return MPK_UNSUPPORTED;
   mpk::chosen().store(isa, std::memory_order_relaxed);
   return MPK_OK;
 }

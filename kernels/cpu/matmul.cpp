@@ -10,6 +10,7 @@ namespace mpk {
 namespace {
 
 constexpr Index kFewRows = 12;  // so few rows do not pay for packing B
+constexpr Index kLongest = Index(1) << 20;
 
 template <class T>
 struct Strided {
@@ -27,9 +28,19 @@ void product_part(Index m, Index n, Index k, Strided<T> a, Strided<T> b, T* c, I
   static thread_local Tables t;
   // Rows of B a multiple of 1 KiB apart compete for the same few sets of the cache: those are packed.
   const bool in_place = m <= kFewRows && b.row * static_cast<Index>(sizeof(T)) % 1024 != 0;
-  const Rows<T> rows{a.base, ramp(t.rows_of_a, m, a.row), ramp(t.k_of_a, k, a.col)};
-  const Columns<T> columns{b.base, ramp(t.k_of_b, k, b.row), ramp(t.columns_of_b, n, b.col), in_place};
-  gemm<Micro>(m, n, k, rows, columns, {c, ramp(t.rows_of_c, m, c_row), ramp(t.columns_of_c, n, c_col), accumulate});
+  // Tables of offsets are as long as a side of a matrix: long sides are cut, so that tables stay small beside them.
+  for (Index k0 = 0; k0 < std::max<Index>(k, 1); k0 += kLongest)
+    for (Index i0 = 0; i0 < m; i0 += kLongest)
+      for (Index j0 = 0; j0 < n; j0 += kLongest) {
+        const Index rows = std::min(kLongest, m - i0), columns = std::min(kLongest, n - j0);
+        const Index depth = std::min(kLongest, k - k0);
+        const Rows<T> of_a{a.base + i0 * a.row + k0 * a.col, ramp(t.rows_of_a, rows, a.row), ramp(t.k_of_a, depth, a.col)};
+        const Columns<T> of_b{b.base + k0 * b.row + j0 * b.col, ramp(t.k_of_b, depth, b.row),
+                              ramp(t.columns_of_b, columns, b.col), in_place};
+        gemm<Micro>(rows, columns, depth, of_a, of_b,
+                    {c + i0 * c_row + j0 * c_col, ramp(t.rows_of_c, rows, c_row), ramp(t.columns_of_c, columns, c_col),
+                     accumulate || k0 > 0});
+      }
 }
 
 // The grid of tiles of C, one a thread, whose largest tile is the smallest.
@@ -95,5 +106,12 @@ int mpk_matmul_u32(int64_t m, int64_t n, int64_t k, const uint32_t* a, int64_t a
                    int threads) {
   return mpk::guarded([&] {
     mpk::matmul<std::uint32_t>(m, n, k, {a, a_row, a_col}, {b, b_row, b_col}, c, c_row, c_col, accumulate != 0, threads);
+  });
+}
+
+int mpk_matmul_f32(int64_t m, int64_t n, int64_t k, const float* a, int64_t a_row, int64_t a_col, const float* b,
+                   int64_t b_row, int64_t b_col, float* c, int64_t c_row, int64_t c_col, int accumulate, int threads) {
+  return mpk::guarded([&] {
+    mpk::matmul<float>(m, n, k, {a, a_row, a_col}, {b, b_row, b_col}, c, c_row, c_col, accumulate != 0, threads);
   });
 }

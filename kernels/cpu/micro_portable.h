@@ -1,4 +1,4 @@
-// The innermost product in plain C++, for any processor. What every faster kernel must equal.
+// The innermost product in plain C++, for any processor. What every faster kernel must equal (in float32: up to rounding).
 #pragma once
 
 #include "common.h"

@@ -83,7 +83,7 @@ struct SumAndSign {
 
   void run() const {
 #ifdef MPK_X86
-    if (isa() == MPK_ISA_AVX2) return wide();
+    if (has_avx2()) return wide();
 #endif
     portable(0);
   }
@@ -169,7 +169,7 @@ struct QuotientHalf {
   template <int Bytes>
   void run() const {
 #ifdef MPK_X86
-    if (isa() == MPK_ISA_AVX2) return wide<Bytes>();
+    if (has_avx2()) return wide<Bytes>();
 #endif
     portable<Bytes>();
   }
@@ -207,7 +207,7 @@ struct AndLevel {
 
   void run() const {
 #ifdef MPK_X86
-    if (isa() == MPK_ISA_AVX2) return wide();
+    if (has_avx2()) return wide();
 #endif
     portable();
   }

@@ -149,7 +149,7 @@ MPK_TARGET("avx2") void wide(const Joint& j, Streams& streams) {
 template <class T, class Out, bool Xored>
 void chosen(const Joint& j, Streams& streams) {
 #ifdef MPK_X86
-  if (isa() == MPK_ISA_AVX2) return wide<T, Out, Xored>(j, streams);
+  if (has_avx2()) return wide<T, Out, Xored>(j, streams);
 #endif
   portable<T, Out, Xored>(j, streams);
 }
@@ -214,7 +214,7 @@ MPK_TARGET("avx2") void add_bytes_wide(const std::uint8_t* x, int bytes, Index n
 template <class Out>
 void add_bytes(const std::uint8_t* x, int bytes, Index n, int up, Out* out) {
 #ifdef MPK_X86
-  if (isa() == MPK_ISA_AVX2) return add_bytes_wide(x, bytes, n, up, out);
+  if (has_avx2()) return add_bytes_wide(x, bytes, n, up, out);
 #endif
   add_bytes_portable(x, bytes, n, up, out);
 }
@@ -259,7 +259,7 @@ void shifted(const void* x, const void* y, std::int64_t lift, std::int64_t const
   T* to = static_cast<T*>(out);
   Small* top = static_cast<Small*>(bit);
 #ifdef MPK_X86
-  if (isa() == MPK_ISA_AVX2)
+  if (has_avx2())
     return shifted_wide(first, second, static_cast<T>(lift), static_cast<T>(constant), n, k, t, to, top);
 #endif
   shifted_portable(first, second, static_cast<T>(lift), static_cast<T>(constant), n, k, t, to, top);
@@ -301,7 +301,7 @@ struct AndSummands {
 
   void run() const {
 #ifdef MPK_X86
-    if (isa() == MPK_ISA_AVX2) return wide();
+    if (has_avx2()) return wide();
 #endif
     portable();
   }

@@ -307,6 +307,13 @@ class Services:
     """[services]: what runs beside the workers."""
 
     power: Power = key("the clocks of this party's GPU", Power())
+    kernels: str = key(
+        'what computes products: "native" (the C library), "auto" (by timing at the start, for each shape), or one for '
+        "all; results are the same bits",
+        "native",
+        public=False,
+        choices=("native", "auto", "products", "torch", "reference"),
+    )
     use: tuple[str, ...] = key("further services: names of entry points mpcpipe.services", (), public=False)
     options: Mapping[str, Any] = key("a table of options for each of them", {}, public=False)
 

@@ -2,8 +2,9 @@
 
 All take and return int32 or int64 tensors (any strides) and are exact modulo 2^32 or 2^64. `out`, if given, is a
 contiguous tensor of the result's shape; with `accumulate` the result is added to it. CPU tensors go to the native
-library where it is there, all others to the reference; both give the same bits. Tensors on torch's `meta` device have a
-shape and no values; so have results of them. Shapes that do not fit raise ValueError before anything is computed.
+library where it is there (or where `ring.choice` says), all others to the reference; all give the same bits. Tensors on
+torch's `meta` device have a shape and no values; so have results of them. Shapes that do not fit raise ValueError
+before anything is computed.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from __future__ import annotations
 import torch
 
 from mpcpipe.ring import native, reference, shadow
-from mpcpipe.ring.shapes import conv_shape, matmul_shape, require_shape
+from mpcpipe.ring.choice import Call, choice, compute, note
+from mpcpipe.ring.shapes import ConvShape, conv_shape, matmul_shape, require_shape
 
 Shape = tuple[int, ...]
 Pair = tuple[int, int]
@@ -26,6 +28,11 @@ def _native(first: torch.Tensor, second: torch.Tensor | None = None) -> native.N
         found = f"{dtype} on {first.device} and {second.dtype} on {second.device}"
         raise ValueError(f"an operation needs tensors of one dtype on one device, not {found}")
     return native.load() if first.is_cpu else None
+
+
+def _backend(operator: str, dtype: torch.dtype, shape: ConvShape | tuple[Shape, Shape]) -> str:
+    chosen = choice()
+    return chosen.of(operator, dtype, shape) if chosen.made else "native"
 
 
 def _deliver(value: torch.Tensor, out: torch.Tensor | None, accumulate: bool) -> torch.Tensor:
@@ -43,8 +50,14 @@ def matmul(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, ac
     """a (m, k) times b (k, n)."""
     library = _native(a, b)
     if library is not None:
-        return library.matmul(a, b, out, accumulate)
+        backend = _backend("matmul", a.dtype, (a.shape, b.shape))
+        if backend in ("native", "products"):
+            return library.matmul(a, b, out, accumulate)
+        matmul_shape(a.shape, b.shape)
+        return _deliver(compute(backend, Call("matmul", a.dtype, (a.shape, b.shape)), a, b), out, accumulate)
     matmul_shape(a.shape, b.shape)
+    if a.is_meta:
+        note("matmul", a.dtype, (a.shape, b.shape))
     return _deliver((shadow if a.is_meta else reference).matmul(a, b), out, accumulate)
 
 
@@ -62,7 +75,12 @@ def conv2d(
     shape = conv_shape(x.shape, w.shape, stride, padding, dilation, groups)
     library = _native(x, w)
     if library is not None:
-        return library.conv2d(shape, x, w, out, accumulate)
+        backend = _backend("conv2d", x.dtype, shape)
+        if backend in ("native", "products"):
+            return library.conv2d(shape, x, w, out, accumulate, as_products=backend == "products")
+        return _deliver(compute(backend, Call("conv2d", x.dtype, shape), x, w), out, accumulate)
+    if x.is_meta:
+        note("conv2d", x.dtype, shape)
     back = shadow if x.is_meta else reference
     return _deliver(back.conv2d(x, w, stride, padding, dilation, groups), out, accumulate)
 
@@ -82,8 +100,14 @@ def conv2d_input_grad(
     shape = conv_shape(input_shape, w.shape, stride, padding, dilation, groups)
     library = _native(dy, w)
     if library is not None:
-        return library.conv2d_input_grad(shape, dy, w, out, accumulate)
+        backend = _backend("conv2d_input_grad", dy.dtype, shape)
+        if backend in ("native", "products"):
+            return library.conv2d_input_grad(shape, dy, w, out, accumulate, as_products=backend == "products")
+        require_shape("dy", dy.shape, shape.y)
+        return _deliver(compute(backend, Call("conv2d_input_grad", dy.dtype, shape), dy, w), out, accumulate)
     require_shape("dy", dy.shape, shape.y)
+    if dy.is_meta:
+        note("conv2d_input_grad", dy.dtype, shape)
     back = shadow if dy.is_meta else reference
     value = back.conv2d_input_grad(dy, w, input_shape, stride, padding, dilation, groups)
     return _deliver(value, out, accumulate)
@@ -104,8 +128,14 @@ def conv2d_weight_grad(
     shape = conv_shape(x.shape, weight_shape, stride, padding, dilation, groups)
     library = _native(x, dy)
     if library is not None:
-        return library.conv2d_weight_grad(shape, x, dy, out, accumulate)
+        backend = _backend("conv2d_weight_grad", x.dtype, shape)
+        if backend in ("native", "products"):
+            return library.conv2d_weight_grad(shape, x, dy, out, accumulate, as_products=backend == "products")
+        require_shape("dy", dy.shape, shape.y)
+        return _deliver(compute(backend, Call("conv2d_weight_grad", x.dtype, shape), x, dy), out, accumulate)
     require_shape("dy", dy.shape, shape.y)
+    if x.is_meta:
+        note("conv2d_weight_grad", x.dtype, shape)
     back = shadow if x.is_meta else reference
     value = back.conv2d_weight_grad(x, dy, weight_shape, stride, padding, dilation, groups)
     return _deliver(value, out, accumulate)

@@ -37,6 +37,7 @@ from mpcpipe.runtime.events import Emit, to_file_descriptor
 from mpcpipe.runtime.feed import Feed
 from mpcpipe.runtime.fellows import Fellows
 from mpcpipe.runtime.identity import identity_of, protection
+from mpcpipe.runtime.kernels import choose_kernels, write_choice
 from mpcpipe.runtime.launch import PartyOptions
 from mpcpipe.runtime.memory import keep_freed_memory
 from mpcpipe.runtime.pipeline import Arrangement, arrange
@@ -95,6 +96,10 @@ def _run(
     def tell(text: str) -> None:
         emit({"event": "note", "party": options.party, "text": text})
 
+    # Also before the parties meet: it may take a second, and nobody should wait for it.
+    chosen = choose_kernels(job)
+    if not options.worker:
+        write_choice(chosen, Path(options.run_folder) if options.run_folder else None, job.parties.names[options.party])
     # Before the parties meet: what a party's own services lack is its own affair, and told at once.
     services = services_of(job, tell) if not options.worker else None
     try:
@@ -183,7 +188,7 @@ def _run_with(
             if stored is not None:
                 stored.close()
     report["versions"] = versions()
-    report["kernels"] = native.status()
+    report["kernels"] = native.status() | {"choice": job.services.kernels}
     report["link"] = f"TCP, {protection(job)}" if around.fabric is None else around.fabric.description
     report["workers"] = "threads" if worker is None else "processes"
     return report

@@ -346,7 +346,7 @@ class TestRefusals:
             with pytest.raises(ValueError, match="int32 or int64 CPU tensors"):
                 library.matmul(a, b)
         with pytest.raises(ValueError, match="int32 or int64 CPU tensors"):
-            library.matmul(a.float(), a.float())
+            library.matmul(a.double(), a.double())
         with pytest.raises(ValueError, match="out must be"):
             library.matmul(a, a, a.int())
         with pytest.raises(ValueError, match="shape"):

@@ -12,8 +12,8 @@ import torch
 from mpcpipe.errors import KernelError
 from mpcpipe.ring.shapes import ConvShape
 
-ABI_VERSION = 1
-ISA_NAMES = ("portable", "avx2")
+ABI_VERSION = 2
+ISA_NAMES = ("portable", "avx2", "avx512", "neon")
 """Instruction sets by their number, `enum mpk_isa`."""
 
 INTEGERS = (torch.int32, torch.int64)
@@ -34,7 +34,7 @@ class Conv(ctypes.Structure):
         (name, ctypes.c_int64)
         for name in (
             *("batch", "in_channels", "height", "width", "out_channels", "kernel_h", "kernel_w"),
-            *("stride_h", "stride_w", "pad_h", "pad_w", "dilation_h", "dilation_w", "groups"),
+            *("stride_h", "stride_w", "pad_h", "pad_w", "dilation_h", "dilation_w", "groups", "algorithm"),
         )
     ]
 
@@ -61,9 +61,10 @@ class Term(ctypes.Structure):
 
 
 @lru_cache(maxsize=1024)
-def conv_struct(shape: ConvShape) -> Conv:
+def conv_struct(shape: ConvShape, as_products: bool) -> Conv:
     """The shape as the library takes it."""
-    return Conv(*shape.x, shape.w[0], *shape.w[2:], *shape.stride, *shape.padding, *shape.dilation, shape.groups)
+    sizes = (*shape.x, shape.w[0], *shape.w[2:], *shape.stride, *shape.padding, *shape.dilation, shape.groups)
+    return Conv(*sizes, as_products)
 
 
 Functions = dict[torch.dtype, Callable[..., int]]
@@ -77,11 +78,11 @@ SIGNATURES: dict[str, tuple[type, ...]] = {
     "mpk_isa": (),
     "mpk_set_isa": (_INT,),
     "mpk_aes_level": (),
-    **{f"mpk_matmul_{width}": _MATMUL for width in ("u32", "u64")},
+    **{f"mpk_matmul_{width}": _MATMUL for width in ("u32", "u64", "f32")},
     **{
         f"mpk_conv2d{direction}_{width}": _CONV
         for direction in ("", "_input_grad", "_weight_grad")
-        for width in ("u32", "u64")
+        for width in ("u32", "u64", "f32")
     },
     "mpk_bit_planes": (_POINTER, _SIZE, _INT, _INT, _POINTER),
     "mpk_unpack_bits": (_POINTER, _SIZE, _INT, _POINTER),
@@ -134,7 +135,8 @@ def failure(status: int, what: str) -> KernelError:
 def refuse(*tensors: torch.Tensor) -> ValueError:
     """What to raise for tensors that the library does not take."""
     found = ", ".join(f"{tensor.dtype} on {tensor.device}" for tensor in tensors)
-    return ValueError(f"the native library takes int32 or int64 CPU tensors, all of one dtype, not {found}")
+    takes = "int32 or int64 CPU tensors (products float32 too), all of one dtype"
+    return ValueError(f"the native library takes {takes}, not {found}")
 
 
 def flat(x: torch.Tensor, n: int, dtype: torch.dtype) -> torch.Tensor:

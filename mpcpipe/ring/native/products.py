@@ -11,10 +11,11 @@ from mpcpipe.ring.shapes import ConvShape, matmul_shape, require_shape
 
 
 class Products(Binding):
-    """Products modulo 2^64 (int64) and 2^32 (int32).
+    """Products modulo 2^64 (int64) and 2^32 (int32), and of float32.
 
     `out`, where there is one, is of the result's shape and dtype; `accumulate` adds to it. `threads` is how many
-    threads may work on one call, this one included; the result does not depend on it.
+    threads may work on one call, this one included; the result does not depend on it, but for float32's rounding.
+    `as_products` computes a depthwise convolution, too, as products of matrices: the same values, slower.
     """
 
     def __init__(self, c: ctypes.CDLL) -> None:
@@ -56,11 +57,12 @@ class Products(Binding):
         out: torch.Tensor | None = None,
         accumulate: bool = False,
         threads: int = 1,
+        as_products: bool = False,
     ) -> torch.Tensor:
         """y from x and w."""
         require_shape("x", x.shape, shape.x)
         require_shape("the filter", w.shape, shape.w)
-        return self._conv(self._conv2d, shape, x, w, shape.y, out, accumulate, threads)
+        return self._conv(self._conv2d, shape, x, w, shape.y, out, accumulate, threads, as_products)
 
     def conv2d_input_grad(
         self,
@@ -70,11 +72,12 @@ class Products(Binding):
         out: torch.Tensor | None = None,
         accumulate: bool = False,
         threads: int = 1,
+        as_products: bool = False,
     ) -> torch.Tensor:
         """dx from dy and w."""
         require_shape("dy", dy.shape, shape.y)
         require_shape("the filter", w.shape, shape.w)
-        return self._conv(self._conv2d_input_grad, shape, dy, w, shape.x, out, accumulate, threads)
+        return self._conv(self._conv2d_input_grad, shape, dy, w, shape.x, out, accumulate, threads, as_products)
 
     def conv2d_weight_grad(
         self,
@@ -84,11 +87,12 @@ class Products(Binding):
         out: torch.Tensor | None = None,
         accumulate: bool = False,
         threads: int = 1,
+        as_products: bool = False,
     ) -> torch.Tensor:
         """dw from x and dy."""
         require_shape("x", x.shape, shape.x)
         require_shape("dy", dy.shape, shape.y)
-        return self._conv(self._conv2d_weight_grad, shape, x, dy, shape.w, out, accumulate, threads)
+        return self._conv(self._conv2d_weight_grad, shape, x, dy, shape.w, out, accumulate, threads, as_products)
 
     def _conv(
         self,
@@ -100,6 +104,7 @@ class Products(Binding):
         out: torch.Tensor | None,
         accumulate: bool,
         threads: int,
+        as_products: bool,
     ) -> torch.Tensor:
         dtype = first.dtype
         function = functions.get(dtype)
@@ -107,7 +112,7 @@ class Products(Binding):
             raise refuse(first, second)
         first, second = first.contiguous(), second.contiguous()
         target = _target(out, result, dtype, accumulate)
-        inputs = (conv_struct(shape), first.data_ptr(), second.data_ptr())
+        inputs = (conv_struct(shape, as_products), first.data_ptr(), second.data_ptr())
         status = function(*inputs, target.data_ptr(), accumulate and out is target, threads)
         if status == OVERLAP:
             target = torch.empty(result, dtype=dtype)
@@ -118,7 +123,8 @@ class Products(Binding):
 
 
 def _for_dtypes(c: ctypes.CDLL, name: str) -> Functions:
-    return {torch.int64: getattr(c, f"{name}_u64"), torch.int32: getattr(c, f"{name}_u32")}
+    widths = {torch.int64: "u64", torch.int32: "u32", torch.float32: "f32"}
+    return {dtype: getattr(c, f"{name}_{width}") for dtype, width in widths.items()}
 
 
 def _target(out: torch.Tensor | None, shape: tuple[int, ...], dtype: torch.dtype, accumulate: bool) -> torch.Tensor:
