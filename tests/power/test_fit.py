@@ -63,14 +63,16 @@ def test_the_published_grids_within_six_percent_on_clocks_and_batches_held_out_w
     assert float(np.mean(energy)) < 0.06
 
 
-def test_a_residual_follows_its_points_and_fades_away_from_them() -> None:
+def test_a_residual_follows_its_points_stays_beyond_the_clocks_and_fades_beyond_the_batches() -> None:
     clocks, batches = (500, 700, 1000, 1400), (1, 4, 16, 64)
     values = 0.1 * np.sin(np.arange(2 * 4 * 4)).reshape(2, 4, 4)
     smooth = np.broadcast_to(np.array([0.1, 0.1, -0.1, -0.1])[None, :, None], (2, 4, 4))
     found = Residual.learn(smooth, clocks, batches).at(0, np.array(clocks, float), np.array(batches, float))
     np.testing.assert_allclose(found, smooth[0], atol=0.02)
-    far = Residual.learn(values, clocks, batches).at(0, np.array([1e6]), np.array([1.0]))
-    assert abs(float(far[0, 0])) < 0.01
+    learned = Residual.learn(values, clocks, batches)
+    assert abs(float(learned.at(0, np.array([700.0]), np.array([2.0**60]))[0, 0])) < 0.01
+    edge = learned.at(0, np.array([500.0, 1400.0]), np.array([4.0]))
+    np.testing.assert_array_equal(learned.at(0, np.array([210.0, 9999.0]), np.array([4.0])), edge)
 
 
 def test_too_small_a_grid_cannot_hold_anything_out() -> None:
@@ -93,3 +95,10 @@ def test_the_papers_predictors_learn_what_they_saw() -> None:
         ms, watts = learned.predict(9501, np.array(grid.sm_clocks_mhz, float), np.array(grid.batches, float))
         np.testing.assert_allclose(ms, grid.latency_ms[1], rtol=0.05)
         np.testing.assert_allclose(watts, grid.power_w[1], rtol=0.05)
+
+
+def test_predicted_power_rises_with_the_clock_below_the_grid_too() -> None:
+    learned = fit(made(LAUNCHES, noise=0.05, seed=3))
+    for batch in (8, 64):
+        watts = [learned.alone(9501, clock, batch)[1] for clock in range(210, 541, 30)]
+        assert watts == sorted(watts)

@@ -64,7 +64,12 @@ class Residual:
         )
 
     def at(self, memory: int, sm_clocks_mhz: Array, batches: Array) -> Array:
-        """Expected residuals: (clocks, batches). memory: index of the memory clock. Fades far from the grid."""
+        """Expected residuals: (clocks, batches). memory: index of the memory clock.
+
+        Below the lowest clock and above the highest it stays what it is there, so that power goes on rising with the
+        clock as physics has it; beyond the batches it fades.
+        """
+        sm_clocks_mhz = np.clip(sm_clocks_mhz, self.sm_clocks_mhz[0], self.sm_clocks_mhz[-1])
         like = _alike(self.coefficients.shape[0], self.likeness)[memory]
         clocks = _matern(np.log(sm_clocks_mhz), np.log(np.array(self.sm_clocks_mhz, float)), self.clock_scale)
         sizes = _matern(np.log2(batches), np.log2(np.array(self.batches, float)), self.batch_scale)

@@ -58,7 +58,8 @@ class RecedingHorizon(PctoDL):
     def decide(self, observation: Observation, limits: Limits) -> Setting:
         """Look ahead and take the first step."""
         cap = needed_cap(limits, self.name)
-        if cap != self.cap_w or self.wanted is None or self.outlook is None:
+        same = cap == self.cap_w
+        if not same or self.wanted is None or self.outlook is None:
             before = None if self.wanted is None else self.wanted.workers
             self.wanted = self.plan(limits)
             self.cap_w = cap
@@ -68,6 +69,10 @@ class RecedingHorizon(PctoDL):
         else:
             self._learn(observation)
         clock = self._best(cap, observation)
+        now, clocks = observation.setting.sm_clock_mhz, self.scene.sm_clocks_mhz
+        above = same and observation.power_mean_w is not None and observation.power_mean_w > cap
+        if above and now in clocks and clock >= now:  # whatever the model says
+            clock = clocks[max(0, clocks.index(now) - 1)]
         self.wanted = replace(self.wanted, sm_clock_mhz=clock)
         return self.wanted
 
