@@ -4,8 +4,9 @@
         --json convergence.json --svg docs/async-convergence.svg
 
 Trains LeNet of examples/lenet_mnist.toml twice: sequentially, and with `async`, whose gradients are of weights up to
-stages - 1 steps old. Both see the same batches in the same order, start with the same weights, and open the loss of
-every step, which a real job would not do.
+stages - 1 steps old; momentum multiplies what such a gradient does wrong, so the learning rate should be small. Both
+see the same batches in the same order, start with the same weights, and open the loss of every step, which a real job
+would not do.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ def losses(schedule: str, stages: list[int], args: argparse.Namespace) -> dict[s
         "data.features.path": json.dumps(args.images),
         "data.labels.path": json.dumps(args.labels),
         "train.epochs": args.epochs,
+        "train.learning_rate": args.learning_rate,
         "reveal.loss_every": 1,
         "evaluate.every": args.epochs,
         "evaluate.clear_twin": "false",
@@ -81,11 +83,13 @@ def main() -> None:
     parser.add_argument("--images", required=True, help="pictures in MNIST's format")
     parser.add_argument("--labels", required=True, help="their labels")
     parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--learning-rate", type=float, default=0.03)
+    parser.add_argument("--stages", type=int, nargs="+", default=[0, 2], help="of async")
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--svg", metavar="FILE")
     args = parser.parse_args()
     args.images, args.labels = str(Path(args.images).resolve()), str(Path(args.labels).resolve())
-    curves = {"sequential": losses("sequential", [0], args), "async": losses("async", [0, 2, 5], args)}
+    curves = {"sequential": losses("sequential", [0], args), "async": losses("async", args.stages, args)}
     for name, curve in curves.items():
         last = curve["losses"][-10:]
         print(

@@ -256,12 +256,13 @@ def _groups(actions: Sequence[Action]) -> list[tuple[Action, ...]]:
 
 
 def _step_s(schedule: Schedule, model: _Model) -> float:
-    """The makespan of one step; of several, the pace between the first half's last update and the last."""
-    if schedule.steps == 1:
-        return model.now_s
+    """The makespan of one step; of several the pace in the middle, where steps before and after compete."""
+    steps, stages = schedule.steps, schedule.stages
+    if steps < 4:
+        return model.now_s / steps
     ends = sorted(model.updates_s)
-    half = schedule.steps // 2
-    return (ends[-1] - ends[half * schedule.stages - 1]) / (schedule.steps - half)
+    first, last = steps // 4, 3 * steps // 4
+    return (ends[last * stages - 1] - ends[first * stages - 1]) / (last - first)
 
 
 def bound(schedule: Schedule, trace_of: TraceOf, net: Net, cores: float, sequential_s: float | None = None) -> Bound:
