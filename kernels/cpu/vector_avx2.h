@@ -21,7 +21,8 @@ namespace mpk::avx2 {
 #define MPK_OP MPK_HERE static inline __attribute__((always_inline))
 
 // Integer additions are associative, so the compiler would re-associate the sums over an unrolled k and then run out of
-// registers. `keep` makes a value opaque where it stands. A `Factor` is what a product needs of its second factor.
+// registers. `settle` makes a sum opaque where it stands, as `keep` does a value. A `Factor` is what a product needs of
+// its second factor.
 struct U64 {
   using T = std::uint64_t;
   using Reg = __m256i;
@@ -62,10 +63,9 @@ struct U64 {
   MPK_OP Sum zero() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
   MPK_OP void add_product(Sum& sum, Reg x, const Factor& y) {
     sum.low = _mm256_add_epi64(sum.low, _mm256_mul_epu32(x, y.whole));
-    keep(sum.low);
     sum.cross = _mm256_add_epi32(sum.cross, _mm256_mullo_epi32(x, y.swapped));
-    keep(sum.cross);
   }
+  MPK_OP void settle(Sum& sum) { keep(sum.low), keep(sum.cross); }
   MPK_OP Reg finish(const Sum& sum) {
     const Reg both = _mm256_add_epi32(sum.cross, _mm256_srli_epi64(sum.cross, 32));
     return _mm256_add_epi64(sum.low, _mm256_slli_epi64(both, 32));
@@ -147,10 +147,8 @@ struct U32 {
   MPK_OP Factor prepared(const T* from) { return broadcast(from); }
 
   MPK_OP Sum zero() { return _mm256_setzero_si256(); }
-  MPK_OP void add_product(Sum& sum, Reg x, Factor y) {
-    sum = _mm256_add_epi32(sum, _mm256_mullo_epi32(x, y));
-    keep(sum);
-  }
+  MPK_OP void add_product(Sum& sum, Reg x, Factor y) { sum = _mm256_add_epi32(sum, _mm256_mullo_epi32(x, y)); }
+  MPK_OP void settle(Sum& sum) { keep(sum); }
   MPK_OP Reg finish(Sum sum) { return sum; }
 
   static constexpr int kTransposed = 8;
@@ -186,6 +184,7 @@ struct F32 {
 
   MPK_OP Sum zero() { return _mm256_setzero_ps(); }
   MPK_OP void add_product(Sum& sum, Reg x, Factor y) { sum = _mm256_fmadd_ps(x, y, sum); }
+  MPK_OP void settle(Sum&) {}
   MPK_OP Reg finish(Sum sum) { return sum; }
 
   static constexpr int kTransposed = 8;

@@ -43,10 +43,8 @@ struct U64 {
   MPK_OP Factor prepared(const T* from) { return broadcast(from); }
 
   MPK_OP Sum zero() { return _mm512_setzero_si512(); }
-  MPK_OP void add_product(Sum& sum, Reg x, Factor y) {
-    sum = _mm512_add_epi64(sum, _mm512_mullo_epi64(x, y));
-    keep(sum);
-  }
+  MPK_OP void add_product(Sum& sum, Reg x, Factor y) { sum = _mm512_add_epi64(sum, _mm512_mullo_epi64(x, y)); }
+  MPK_OP void settle(Sum& sum) { keep(sum); }
   MPK_OP Reg finish(Sum sum) { return sum; }
 
   static constexpr int kTransposed = 4;
@@ -82,10 +80,8 @@ struct U32 {
   MPK_OP Factor prepared(const T* from) { return broadcast(from); }
 
   MPK_OP Sum zero() { return _mm512_setzero_si512(); }
-  MPK_OP void add_product(Sum& sum, Reg x, Factor y) {
-    sum = _mm512_add_epi32(sum, _mm512_mullo_epi32(x, y));
-    keep(sum);
-  }
+  MPK_OP void add_product(Sum& sum, Reg x, Factor y) { sum = _mm512_add_epi32(sum, _mm512_mullo_epi32(x, y)); }
+  MPK_OP void settle(Sum& sum) { keep(sum); }
   MPK_OP Reg finish(Sum sum) { return sum; }
 
   static constexpr int kTransposed = 8;
@@ -121,6 +117,7 @@ struct F32 {
 
   MPK_OP Sum zero() { return _mm512_setzero_ps(); }
   MPK_OP void add_product(Sum& sum, Reg x, Factor y) { sum = _mm512_fmadd_ps(x, y, sum); }
+  MPK_OP void settle(Sum&) {}
   MPK_OP Reg finish(Sum sum) { return sum; }
 
   static constexpr int kTransposed = 8;

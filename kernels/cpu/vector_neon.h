@@ -51,6 +51,7 @@ struct U64 {
     sum.low = vmlal_u32(sum.low, vmovn_u64(x), y.low);
     sum.cross = vmlaq_u32(sum.cross, vreinterpretq_u32_u64(x), y.swapped);
   }
+  MPK_OP void settle(Sum&) {}
   MPK_OP Reg finish(const Sum& sum) {
     const uint64x2_t cross = vreinterpretq_u64_u32(sum.cross);
     const uint64x2_t both = vaddq_u64(cross, vshrq_n_u64(cross, 32));  // only its low halves count
@@ -94,6 +95,7 @@ struct U32 {
 
   MPK_OP Sum zero() { return vdupq_n_u32(0); }
   MPK_OP void add_product(Sum& sum, Reg x, Factor y) { sum = vmlaq_u32(sum, x, y); }
+  MPK_OP void settle(Sum&) {}
   MPK_OP Reg finish(Sum sum) { return sum; }
 
   static constexpr int kTransposed = 0;
@@ -133,6 +135,7 @@ struct F32 {
 
   MPK_OP Sum zero() { return vdupq_n_f32(0); }
   MPK_OP void add_product(Sum& sum, Reg x, Factor y) { sum = vfmaq_f32(sum, x, y); }
+  MPK_OP void settle(Sum&) {}
   MPK_OP Reg finish(Sum sum) { return sum; }
 
   static constexpr int kTransposed = 0;
