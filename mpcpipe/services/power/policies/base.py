@@ -105,6 +105,7 @@ POLICIES: dict[str, str] = {
     "receding-horizon": f"{_HERE}.receding_horizon:RecedingHorizon",
     "oracle": f"{_HERE}.oracle:Oracle",
     "greendls": f"{_HERE}.greendls:GreenDLS",
+    "lookahead": f"{_HERE}.lookahead:Lookahead",
     "clipper": f"{_HERE}.clipper:Clipper",
     "clipper-variant": f"{_HERE}.clipper:ClipperVariant",
     "eais": f"{_HERE}.eais:Eais",
