@@ -203,6 +203,7 @@ def alone(operation: Coroutine[Any, Any, object], answers: dict[tuple[int, int, 
 
 def signs(enough_s: float, results: dict[str, float]) -> None:
     """Comparisons with zero, replicated3, one party: the levels of the tree with their masks, then all there is."""
+    keep_freed_memory()  # as parties do
     n = 1 << 20
     holders = [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)]
     tape = PrgTape({holder: bytes([index]) * 32 for index, holder in enumerate(holders)})
@@ -265,14 +266,13 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="smaller batches and fewer runs")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    keep_freed_memory()
     library = native.load()
     if library is None:
         raise SystemExit(f"there is no native library to measure: {native.status()['reason']}")
     enough_s, batch = (0.05, 8) if options.quick else (0.25, 32)
     results: dict[str, float] = {}
     print(f"instruction set {library.isa}, torch {torch.__version__}, one thread")
-    products(library, enough_s, results)
+    products(library, 4 * enough_s, results)
     convolutions(library, "conv", DENSE, batch, enough_s, results)
     convolutions(library, "depthwise", DEPTHWISE, batch // 4, enough_s, results)
     torch_depthwise(batch // 4, results)
