@@ -130,6 +130,8 @@ class Checkpoints:
         CheckpointError, at all parties, if there is none.
         """
         usable, newest, damage = self._usable()
+        for said in damage:  # before another party's failure can be the one that is reported
+            self.emit({"event": "note", "party": self.p.party, "text": f"{said}: passed over"})
         told = run(_everybodys(self.p.at("resume"), list(usable)), self.mesh)
         common = set.intersection(*(set(one) for one in told))
         if not common:
@@ -140,8 +142,6 @@ class Checkpoints:
         step = shard.record.step
         run(refreshed(self.p, step, self.chain, stages), self.mesh)
         run(self.p.at(f"resume {step}/check").check(), self.mesh)
-        for said in damage:
-            self.emit({"event": "note", "party": self.p.party, "text": f"{said}: passed over"})
         self.emit({"event": "resumed", "party": self.p.party, "step": step, "unusable": damage})
         return shard.record
 
