@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 
 import torch
 
@@ -38,16 +39,15 @@ class Products(Binding):
         function = self._matmul.get(dtype)
         if function is None or b.dtype != dtype or not (a.is_cpu and b.is_cpu):
             raise refuse(a, b)
-        target = _target(out, shape, dtype, accumulate)
         (m, n), k = shape, a.shape[1]
         inputs = (m, n, k, a.data_ptr(), *a.stride(), b.data_ptr(), *b.stride())
-        status = function(*inputs, target.data_ptr(), n, 1, accumulate and out is target, threads)
-        if status == OVERLAP:
-            target = torch.empty(shape, dtype=dtype)
-            status = function(*inputs, target.data_ptr(), n, 1, False, threads)
-        if status:
-            raise failure(status, f"the product of {tuple(a.shape)} and {tuple(b.shape)}")
-        return target if out is None or out is target else _deliver(target, out, accumulate)
+
+        def call(target: torch.Tensor, add: bool) -> int:
+            return int(function(*inputs, target.data_ptr(), n, 1, add, threads))
+
+        return _into(
+            out, shape, dtype, accumulate, call, lambda: f"the product of {tuple(a.shape)} and {tuple(b.shape)}"
+        )
 
     def conv2d(
         self,
@@ -111,20 +111,36 @@ class Products(Binding):
         if function is None or second.dtype != dtype or not (first.is_cpu and second.is_cpu):
             raise refuse(first, second)
         first, second = first.contiguous(), second.contiguous()
-        target = _target(out, result, dtype, accumulate)
         inputs = (conv_struct(shape, as_products), first.data_ptr(), second.data_ptr())
-        status = function(*inputs, target.data_ptr(), accumulate and out is target, threads)
-        if status == OVERLAP:
-            target = torch.empty(result, dtype=dtype)
-            status = function(*inputs, target.data_ptr(), False, threads)
-        if status:
-            raise failure(status, f"a direction of {shape}")
-        return target if out is None or out is target else _deliver(target, out, accumulate)
+
+        def call(target: torch.Tensor, add: bool) -> int:
+            return int(function(*inputs, target.data_ptr(), add, threads))
+
+        return _into(out, result, dtype, accumulate, call, lambda: f"a direction of {shape}")
 
 
 def _for_dtypes(c: ctypes.CDLL, name: str) -> Functions:
     widths = {torch.int64: "u64", torch.int32: "u32", torch.float32: "f32"}
     return {dtype: getattr(c, f"{name}_{width}") for dtype, width in widths.items()}
+
+
+def _into(
+    out: torch.Tensor | None,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    accumulate: bool,
+    call: Callable[[torch.Tensor, bool], int],
+    what: Callable[[], str],
+) -> torch.Tensor:
+    """The result of a kernel, in `out` if it is given. call(target, add) runs it and returns its status."""
+    target = _target(out, shape, dtype, accumulate)
+    status = call(target, accumulate and out is target)
+    if status == OVERLAP:
+        target = torch.empty(shape, dtype=dtype)
+        status = call(target, False)
+    if status:
+        raise failure(status, what())
+    return target if out is None or out is target else _deliver(target, out, accumulate)
 
 
 def _target(out: torch.Tensor | None, shape: tuple[int, ...], dtype: torch.dtype, accumulate: bool) -> torch.Tensor:
