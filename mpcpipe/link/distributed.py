@@ -26,8 +26,9 @@ import torch.distributed as dist
 
 from mpcpipe.errors import ConnectError, PeerLost
 from mpcpipe.link.base import Part
-from mpcpipe.link.fabric import WHOLE_BYTES, Cause, Fabric, FabricLink
+from mpcpipe.link.fabric import WHOLE_BYTES, Fabric, FabricLink
 from mpcpipe.link.frame import Route, memory_of
+from mpcpipe.link.framed import Cause
 
 # A first message has this length on the wire; what it holds, its first 8 bytes say. Longer ones go on in a second.
 _BLOCK_BYTES = 1 << 10

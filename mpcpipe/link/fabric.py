@@ -12,31 +12,28 @@ Security: fabrics do not encrypt. They are for one machine, or for a network tha
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 
 from mpcpipe.errors import FrameError, PeerLost
-from mpcpipe.link.base import Link, Part
+from mpcpipe.link.base import Part
 from mpcpipe.link.frame import (
     FIXED_BYTES,
     Route,
     check,
     check_fixed,
-    encode_for,
     header_bytes,
     memory_of,
     payload_bytes,
 )
+from mpcpipe.link.framed import Cause, FramedLink
 
 # A frame of up to so many bytes is one message.
 WHOLE_BYTES = 8 << 10
 # No message is longer: some MPI count in 32 bits.
 PIECE_BYTES = 1 << 30
-
-Cause = Callable[[], Exception | None]
 
 
 class Fabric(ABC):
@@ -58,8 +55,8 @@ class Fabric(ABC):
         """Give everything back; all links are closed already."""
 
 
-class FabricLink(Link):
-    """What links over any fabric have in common. Parameters as `TcpLink`; `device`: where received parts are put."""
+class FabricLink(FramedLink):
+    """What links over any fabric have in common. Parameters as `FramedLink`; `device`: where received parts are put."""
 
     def __init__(
         self,
@@ -71,13 +68,8 @@ class FabricLink(Link):
         cause: Cause,
         device: str = "cpu",
     ) -> None:
-        super().__init__(peer)
-        self.name, self.deadline_s, self.device = name, deadline_s, device
-        self._outgoing, self._incoming = outgoing, incoming
-        self._cause = cause
-        self._sent = self._received = 0
-        self._broken: Exception | None = None
-        self._closed = False
+        super().__init__(peer, name, outgoing, incoming, deadline_s, cause)
+        self.device = device
 
     # What a fabric does
 
@@ -102,12 +94,8 @@ class FabricLink(Link):
     def send(self, label: str, parts: Sequence[torch.Tensor], clock: int = 0) -> None:
         """Send one frame; returns at once."""
         self._check_usable(label)
-        header = encode_for(self._outgoing, label, [(part.dtype, part.numel()) for part in parts], self._sent, clock)
+        header = self._header(label, parts, clock)
         payload = sum(part.nbytes for part in parts)
-        self._sent += 1
-        self.traffic.sent_frames += 1
-        self.traffic.sent_payload_bytes += payload
-        self.traffic.sent_wire_bytes += payload + len(header)
         if len(header) + payload <= WHOLE_BYTES:
             whole = b"".join([header, *(memory_of(part.cpu()) for part in parts if part.numel())])
             messages = [torch.frombuffer(bytearray(whole), dtype=torch.uint8)]
@@ -119,24 +107,10 @@ class FabricLink(Link):
         except OSError as error:
             raise self._lost(f"{self.name} went away before it got {label!r}") from error
 
-    def receive(self, label: str, expected: Sequence[Part]) -> tuple[list[torch.Tensor], int]:
-        """Wait for the next frame, which must be `label` with the `expected` parts."""
-        self._check_usable(label)
-        started_s = time.monotonic()
-        try:
-            parts, clock = self._read(label, expected, started_s + self.deadline_s)
-        except FrameError as error:
-            self._broken = error
-            raise
-        except TimeoutError:
-            raise self._lost(f"{self.name} did not send {label!r} within {self.deadline_s:g} s") from None
-        except OSError as error:
-            raise self._lost(f"{self.name} went away while this party waits for {label!r}") from error
-        finally:
-            self.traffic.wait_s += time.monotonic() - started_s
-        self._received += 1
-        self.traffic.received_payload_bytes += payload_bytes(expected)
-        return parts, clock
+    def _why(self, label: str, error: OSError) -> Exception:
+        if isinstance(error, TimeoutError):
+            return self._lost(f"{self.name} did not send {label!r} within {self.deadline_s:g} s")
+        return self._lost(f"{self.name} went away while this party waits for {label!r}")
 
     def _read(self, label: str, expected: Sequence[Part], until: float) -> tuple[list[torch.Tensor], int]:
         size, payload = header_bytes(len(expected)), payload_bytes(expected)
@@ -168,17 +142,8 @@ class FabricLink(Link):
         """Wake whoever waits in `receive`, with the network's cause. Any thread."""
         self._broken = self._broken or PeerLost(f"the link to {self.name} was ended by this party")
 
-    def _check_usable(self, label: str) -> None:
-        if self._broken is not None:
-            raise self._cause_or(self._broken)
-        if self._closed:
-            raise PeerLost(f"the link to {self.name} is closed; {label!r} cannot pass it")
-
     def _lost(self, reason: str) -> Exception:
         return self._cause_or(self._broken or PeerLost(reason))
-
-    def _cause_or(self, error: Exception) -> Exception:
-        return error if isinstance(error, FrameError) else self._cause() or error
 
 
 def _pieces(part: torch.Tensor) -> list[torch.Tensor]:

@@ -25,8 +25,9 @@ import numpy as np
 import torch
 
 from mpcpipe.errors import FrameError, LinkError, UsageError
-from mpcpipe.link.fabric import Cause, Fabric, FabricLink
+from mpcpipe.link.fabric import Fabric, FabricLink
 from mpcpipe.link.frame import FIXED_BYTES, Route, memory_of
+from mpcpipe.link.framed import Cause
 
 # What a first message may have at most: a header with thousands of parts.
 _FIRST_BYTES = 1 << 20

@@ -18,12 +18,12 @@ import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 
-from mpcpipe.errors import FrameError, PeerLost
-from mpcpipe.link.base import Link, Part
+from mpcpipe.errors import PeerLost
+from mpcpipe.link.base import Part
 from mpcpipe.link.frame import (
     FIXED_BYTES,
     Route,
@@ -31,11 +31,11 @@ from mpcpipe.link.frame import (
     check_parts,
     clock_if_same,
     encode,
-    encode_for,
     header_bytes,
     memory_of,
     payload_bytes,
 )
+from mpcpipe.link.framed import Cause, FramedLink
 from mpcpipe.link.tls import Connection
 
 DEADLINE_S = 120.0
@@ -59,13 +59,8 @@ def prepare(sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
-class TcpLink(Link):
-    """One worker's connection to the same worker of one peer.
-
-    `outgoing` and `incoming` are the routes that frames of either direction carry, `name` is the peer's. `cause` is
-    asked when the connection ends: if the network knows why, that error is raised instead of PeerLost. `deadline_s`
-    bounds the wait for one whole frame, from the call on.
-    """
+class TcpLink(FramedLink):
+    """One worker's connection to the same worker of one peer. Parameters as `FramedLink`."""
 
     def __init__(
         self,
@@ -75,17 +70,10 @@ class TcpLink(Link):
         outgoing: Route,
         incoming: Route,
         deadline_s: float = DEADLINE_S,
-        cause: Callable[[], Exception | None] = lambda: None,
+        cause: Cause = lambda: None,
     ) -> None:
-        super().__init__(peer)
-        self.name = name
-        self.deadline_s = deadline_s
+        super().__init__(peer, name, outgoing, incoming, deadline_s, cause)
         self._sock = sock
-        self._outgoing, self._incoming = outgoing, incoming
-        self._cause = cause
-        self._sent = self._received = 0
-        self._broken: Exception | None = None
-        self._closed = False
         self._queue: deque[tuple[str, Views]] = deque()
         self._sender: threading.Thread | None = None
         self._changed = threading.Condition()
@@ -102,13 +90,8 @@ class TcpLink(Link):
         """Send one frame; what the socket does not take at once is left to the sender thread."""
         self._check_usable(label)
         parts = [part if part.is_cpu else part.cpu() for part in parts]
-        header = encode_for(self._outgoing, label, [(part.dtype, part.numel()) for part in parts], self._sent, clock)
-        views = [memoryview(header), *_memories(parts)]
-        payload = sum(map(len, views)) - len(header)
-        self._sent += 1
-        self.traffic.sent_frames += 1
-        self.traffic.sent_payload_bytes += payload
-        self.traffic.sent_wire_bytes += payload + len(header)
+        memories = _memories(parts)
+        views = [memoryview(self._header(label, parts, clock)), *memories]
         with self._changed:
             if not self._queue:
                 views = self._send_now(label, views)
@@ -180,23 +163,8 @@ class TcpLink(Link):
 
     # Receiving
 
-    def receive(self, label: str, expected: Sequence[Part]) -> tuple[list[torch.Tensor], int]:
-        """Wait for the next frame, which must be `label` with the `expected` parts."""
-        self._check_usable(label)
-        started_s = time.monotonic()
-        try:
-            parts, clock = self._read(label, expected, started_s + self.deadline_s)
-        except FrameError as error:
-            # Where the next frame starts is no longer known.
-            self._broken = error
-            raise
-        except OSError as error:
-            raise self._lost(f"the connection to {self.name} broke while waiting for {label!r}") from error
-        finally:
-            self.traffic.wait_s += time.monotonic() - started_s
-        self._received += 1
-        self.traffic.received_payload_bytes += payload_bytes(expected)
-        return parts, clock
+    def _why(self, label: str, error: OSError) -> Exception:
+        return self._lost(f"the connection to {self.name} broke while waiting for {label!r}")
 
     def _read(self, label: str, expected: Sequence[Part], until: float) -> tuple[list[torch.Tensor], int]:
         size = header_bytes(len(expected))
@@ -258,17 +226,8 @@ class TcpLink(Link):
             self._sock.shutdown(socket.SHUT_RDWR)
         self._sock.close()
 
-    def _check_usable(self, label: str) -> None:
-        if self._broken is not None:
-            raise self._cause_or(self._broken)
-        if self._closed:
-            raise PeerLost(f"the link to {self.name} is closed; {label!r} cannot pass it")
-
     def _lost(self, reason: str) -> Exception:
         return self._cause_or(PeerLost(reason))
-
-    def _cause_or(self, error: Exception) -> Exception:
-        return error if isinstance(error, FrameError) else self._cause() or error
 
 
 def _after(views: Views, count: int) -> Views:
