@@ -30,7 +30,7 @@ def parties(kind: type[Protocol], k: int = 64) -> list[Protocol]:
 def secret(ps: list[Protocol], value: torch.Tensor, bits: int = F) -> list[Fixed]:
     """Shares of `value`, one Fixed a party."""
     encoded = FixedPoint(ps[0].ring, bits).encode(value, "test")
-    fresh = [p.at(f"secret{id(value)}.{bits}.{len(ps[0].tape.used)}") for p in ps]
+    fresh = [p.at(f"secret{len(ps[0].tape.used)}") for p in ps]
     return [Fixed(x, bits) for x in simulate.share(fresh, encoded)]
 
 

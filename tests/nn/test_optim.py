@@ -260,4 +260,7 @@ def test_training_follows_torch(kind):
     assert curve[-1] < 0.3 * curve[0]
     for name, w in torch_model.named_parameters():
         held = opened(ps, [parameters(model)[name] for model in models])
-        assert (held - w.detach()).abs().max() <= 5e-3
+        error = (held - w.detach()).abs()
+        # Where an activation is within rounding of zero, a ReLU may let one sample through for one neuron, or not.
+        assert error.median() <= 5e-4
+        assert error.max() <= 3e-2
