@@ -60,8 +60,8 @@ def replay(
 ) -> None:
     """Replay policies on measured grids: the same start and the same simulated GPU for all. Nothing real is touched."""
     from mpcpipe.services.power.cards import card_named
-    from mpcpipe.services.power.policies.base import policy_named
     from mpcpipe.services.power.world import World
+    from mpcpipe.services.registry import policy_named
 
     for file in (json_file, png, html):
         console.check_json(file)

@@ -19,11 +19,12 @@ from mpcpipe.services.power.greendls.reward import guarded, published_reward, re
 from mpcpipe.services.power.greendls.train import Course, Progress, train
 from mpcpipe.services.power.greendls.warm import Imagination
 from mpcpipe.services.power.greendls.weights import load_policy, save_policy
-from mpcpipe.services.power.policies.base import Scene, build
+from mpcpipe.services.power.policies.base import Scene
 from mpcpipe.services.power.policies.tables import Table
 from mpcpipe.services.power.requests import Rates
 from mpcpipe.services.power.serving_plant import ServingPlant
 from mpcpipe.services.power.setting import Limits, Observation, Setting
+from mpcpipe.services.registry import build
 from tests.power.serving_world import FAST, SLOW, Line, scene
 
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mpcpipe.services.power.policies.base import build
 from mpcpipe.services.power.policies.oracle import Warm
 from mpcpipe.services.power.policies.pctodl import PctoDL, PowerCurve
 from mpcpipe.services.power.policies.refinement import Belief, believe, expected_improvement, normal_cdf
 from mpcpipe.services.power.saturated import Outcome, Phase, replay
 from mpcpipe.services.power.setting import Limits, Observation, Setting
 from mpcpipe.services.power.sharing import Shared
+from mpcpipe.services.registry import build
 from tests.power.worlds import quiet
 
 CURVE = PowerCurve(200.0, 1200.0, 80.0, 280.0, 1.3)

@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 
 from mpcpipe.errors import PowerError
-from mpcpipe.services.power.policies.base import POLICIES, Scene, build, policy_named
+from mpcpipe.services.power.policies.base import Scene
 from mpcpipe.services.power.policies.batch_dvfs import BatchDvfs, DvfsOnly, ladder, levels
 from mpcpipe.services.power.policies.morak import Morak
 from mpcpipe.services.power.saturated import Phase, replay
 from mpcpipe.services.power.setting import Limits, Observation, Setting
 from mpcpipe.services.power.sharing import check_setting
+from mpcpipe.services.registry import POLICIES, build, policy_named
 from tests.power.worlds import quiet
 
 CAP = Limits(cap_w=200.0)

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpcpipe.errors import PowerError
-from mpcpipe.services.power.policies.base import build
 from mpcpipe.services.power.policies.batching import Fill
 from mpcpipe.services.power.server import Server
 from mpcpipe.services.power.serving import Interval, serve_all
 from mpcpipe.services.power.serving_plant import ServingPlant
 from mpcpipe.services.power.setting import Limits, Setting
+from mpcpipe.services.registry import build
 from tests.power.serving_world import FAST, SLOW, Line, flat_card, scene
 
 

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from mpcpipe.errors import PowerError
-from mpcpipe.services.power.policies.base import build
 from mpcpipe.services.power.saturated import Outcome, Phase, replay
 from mpcpipe.services.power.serving import Interval
 from mpcpipe.services.power.setting import Limits
 from mpcpipe.services.power.world import World
+from mpcpipe.services.registry import build
 
 PUBLISHED_START_BATCHES = {"batch-dvfs": 1, "batch-dvfs-variant": 256, "morak": 96}
 """Where the published comparisons start these; the others start with the common batch."""

@@ -13,7 +13,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -25,29 +24,18 @@ from mpcpipe.services.power.control import Control
 from mpcpipe.services.power.device import Capabilities, PowerDevice, Sample
 from mpcpipe.services.power.guard import Guard
 from mpcpipe.services.power.meter import LEAST_WINDOW_S, Energy, Meter
-from mpcpipe.services.power.policies.base import POLICIES, Policy, Scene, policy_named
+from mpcpipe.services.power.policies.base import Scene
 from mpcpipe.services.power.policies.perseus import Perseus
 from mpcpipe.services.power.setting import Limits, Setting
 from mpcpipe.services.power.simulated import Simulated
 from mpcpipe.services.power.vendors import open_device
+from mpcpipe.services.registry import policy_named
 
 INTERVAL_S = 0.1
 """Between readings."""
 
 TRACE_S = 0.25
 """Between the readings that are written down."""
-
-
-def policy_class(name: str) -> type[Policy]:
-    """Ours, or one that a package registers as `mpcpipe.policies` or `mpcpipe.services`."""
-    if name not in POLICIES:
-        for point in entry_points(group="mpcpipe.services"):
-            if point.name == name:
-                found = point.load()
-                if isinstance(found, type) and issubclass(found, Policy):
-                    return found
-                raise PowerError(f"services.power.policy: {name!r} is {point.value}, which is no Policy")
-    return policy_named(name)
 
 
 def card_of(can: Capabilities) -> Card:
@@ -91,7 +79,7 @@ class PowerService(Service):
         now: Callable[[], float] = time.perf_counter,
     ) -> None:
         super().__init__(options, tell)
-        self._policy_class = policy_class(options["policy"])
+        self._policy_class = policy_named(options["policy"])
         if device is None and not options["device"]:
             raise PowerError(
                 "services.power.device is missing: say which GPU, such as nvidia, nvidia:GPU-5f3a..., amd, hygon:0, "

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from mpcpipe.services.power.policies.base import Policy, Scene, build
+from mpcpipe.services.power.policies.base import Policy, Scene
 from mpcpipe.services.power.policies.batching import BatchPolicy, floor_w
 from mpcpipe.services.power.requests import Rates, Spacing, Times, arrivals
 from mpcpipe.services.power.server import Server
 from mpcpipe.services.power.serving_plant import ServingPlant
 from mpcpipe.services.power.setting import Limits, Setting
 from mpcpipe.services.power.world import World
+from mpcpipe.services.registry import build
 
 _T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 """Student's t for an interval of 95 %, by degrees of freedom from 1."""

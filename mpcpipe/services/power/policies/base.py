@@ -1,14 +1,11 @@
-"""What a policy is, what it is told of the place it works in, and the list of them."""
+"""What a policy is, and what it is told of the place it works in. The list of them: `mpcpipe.services.registry`."""
 
 from __future__ import annotations
 
-import difflib
-import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import entry_points
-from typing import Any, ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 from mpcpipe.errors import PowerError
 from mpcpipe.services.power.cards import Card
@@ -88,49 +85,3 @@ class Policy(ABC):
 def nearest(values: Sequence[int], wanted: float) -> int:
     """The value nearest to what is wanted; the lower of two."""
     return min(values, key=lambda value: (abs(value - wanted), value))
-
-
-_HERE = "mpcpipe.services.power.policies"
-POLICIES: dict[str, str] = {
-    "static": f"{_HERE}.static:DriverDefault",
-    "static-max": f"{_HERE}.static:StaticMax",
-    "power-limit": f"{_HERE}.power_limit:PowerLimit",
-    "knee": f"{_HERE}.knee:Knee",
-    "dvfs": f"{_HERE}.batch_dvfs:DvfsOnly",
-    "batch-dvfs": f"{_HERE}.batch_dvfs:BatchDvfs",
-    "batch-dvfs-variant": f"{_HERE}.batch_dvfs:BatchDvfsVariant",
-    "morak": f"{_HERE}.morak:Morak",
-    "pctodl": f"{_HERE}.pctodl:PctoDL",
-    "pctodl-refined": f"{_HERE}.refinement:PctoDLRefined",
-    "receding-horizon": f"{_HERE}.receding_horizon:RecedingHorizon",
-    "oracle": f"{_HERE}.oracle:Oracle",
-    "greendls": f"{_HERE}.greendls:GreenDLS",
-    "lookahead": f"{_HERE}.lookahead:Lookahead",
-    "clipper": f"{_HERE}.clipper:Clipper",
-    "clipper-variant": f"{_HERE}.clipper:ClipperVariant",
-    "eais": f"{_HERE}.eais:Eais",
-    "slo-clock": f"{_HERE}.slo_clock:SloClock",
-    "perseus": f"{_HERE}.perseus:Perseus",
-}
-"""Name -> "module:Class". Others register the class through the entry point group `mpcpipe.policies`."""
-
-
-def policy_named(name: str) -> type[Policy]:
-    """The class of a policy; a wrong name gets the list of right ones."""
-    others = {point.name: point for point in entry_points(group="mpcpipe.policies")}
-    if name in POLICIES:
-        module, _, attribute = POLICIES[name].partition(":")
-        found: type[Policy] = getattr(importlib.import_module(module), attribute)
-        return found
-    if name in others:
-        found = others[name].load()
-        return found
-    known = sorted({*POLICIES, *others})
-    near = difflib.get_close_matches(name, known, 1)
-    hint = f"; did you mean {near[0]!r}?" if near else "."
-    raise PowerError(f"there is no policy {name!r}{hint} Known: {', '.join(known)}.")
-
-
-def build(name: str, scene: Scene, **options: Any) -> Policy:
-    """A policy by its name. options: keyword arguments of its class."""
-    return policy_named(name)(scene, **options)
