@@ -54,7 +54,7 @@ def test_one_that_is_the_other_kind_is_told_where_it_belongs(site: Path) -> None
     package(site, "plugin-two", listens="Listens", decides="Decides")
     with pytest.raises(PowerError, match=r"'listens' is a service, not a policy; .*services.use = \['listens'\]"):
         policy_named("listens")
-    with pytest.raises(PowerError, match="'decides' is a policy, not a service; .*services.power.policy = 'decides'"):
+    with pytest.raises(PowerError, match=r"'decides' is a policy, not a service; .*services.power.policy = 'decides'"):
         service_named("decides")
     with pytest.raises(PowerError, match="'perseus' is a policy, not a service"):
         service_named("perseus")
@@ -70,9 +70,9 @@ def test_one_that_is_neither(site: Path, value: str) -> None:
 def test_one_that_cannot_be_imported(site: Path) -> None:
     package(site, "plugin-four", "1 / 0\n", broken="Listens")
     package(site, "plugin-five", absent="NotThere")
-    with pytest.raises(PowerError, match="'broken' of the package 'plugin-four' .* cannot be imported: ZeroDivisionE"):
+    with pytest.raises(PowerError, match=r"'broken' of the package 'plugin-four' .* cannot be imported: ZeroDivisionE"):
         service_named("broken")
-    with pytest.raises(PowerError, match="cannot be imported: AttributeError: .*NotThere"):
+    with pytest.raises(PowerError, match=r"cannot be imported: AttributeError: .*NotThere"):
         policy_named("absent")
 
 

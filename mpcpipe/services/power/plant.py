@@ -39,14 +39,15 @@ class Plant:
     """A card, and a network on it.
 
     truth: the network. start: the setting at first, in force at once. seed: of clock transitions, the sensor's noise
-    and jitter. cap_w: what `over_s` and `over_ws` count against. Energy, peak and these are the truth, not the
-    sensor's.
+    and jitter. cap_w: what `over_s` and `over_ws` count against; stretch_s, longest_s: time above it without a break,
+    now and at most. Energy, peak and these are the truth, not the sensor's.
     """
 
     def __init__(self, card: Card, truth: Shared, start: Setting, seed: int = 0) -> None:
         check_setting(card, start, "the start")
         self.card, self.truth, self.setting = card, truth, start
         self.time_s = self.energy_j = self.over_ws = self.over_s = self.peak_w = 0.0
+        self.stretch_s = self.longest_s = 0.0
         self.cap_w: float | None = None
         self.changes = 0
         self.power_w = self._idle_power(start)
@@ -136,6 +137,8 @@ class Plant:
         if self.cap_w is not None:
             self.over_ws += max(0.0, power_w - self.cap_w) * dt_s
             self.over_s += dt_s * (power_w > OVER * self.cap_w)
+            self.stretch_s = self.stretch_s + dt_s if power_w > OVER * self.cap_w else 0.0
+            self.longest_s = max(self.longest_s, self.stretch_s)
         self.temperature_c = model.warmed(self.card.thermal, self.temperature_c, power_w, dt_s)
         self.sensor.feed(power_w, dt_s)
 

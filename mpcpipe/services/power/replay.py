@@ -21,8 +21,23 @@ from mpcpipe.services.registry import build
 
 PUBLISHED_START_BATCHES = {"batch-dvfs": 1, "batch-dvfs-variant": 256, "morak": 96}
 """Where the published comparisons start these; the others start with the common batch."""
-PUBLISHED_OPTIONS: dict[str, dict[str, Any]] = {"morak": {"slo_s": 0.1}}
-"""Morak alone is held to a latency there: 60 to 200 ms, by network."""
+PUBLISHED_OPTIONS: dict[str, dict[str, Any]] = {"pctodl": {"at_once": False}}
+"""PctoDL does nothing between two decisions there."""
+PUBLISHED_MORAK: dict[str, dict[str, Any]] = {
+    "densenet201": {"shares": (60, 40), "slo_s": 0.2, "beta": 0.98, "alpha": 0.98},
+    "mobilenet_v2": {"shares": (40, 40), "slo_s": 0.12, "beta": 0.9, "alpha": 0.98},
+    "mnasnet": {"shares": (40, 40), "slo_s": 0.06, "beta": 0.98, "alpha": 1.0},
+    "resnet50": {"shares": (40, 40), "slo_s": 0.1, "beta": 0.9, "alpha": 0.98},
+}
+"""Morak's shares (most leave a fifth of the GPU alone) and its latency, by network, as PctoDL's authors ran it. It
+alone is held to a latency there."""
+
+
+def published_options(policy: str, network: str) -> dict[str, Any]:
+    """What a policy of the published comparison had there; the last of Morak's for other networks."""
+    if policy != "morak":
+        return PUBLISHED_OPTIONS.get(policy, {})
+    return next((own for name, own in PUBLISHED_MORAK.items() if name in network), PUBLISHED_MORAK["resnet50"])
 
 
 @dataclass(frozen=True)
@@ -98,7 +113,8 @@ def compare(
         for name in names:
             batch = PUBLISHED_START_BATCHES.get(name) if as_published else None
             progress(f"{task.name}: {name}")
-            given = {**(PUBLISHED_OPTIONS.get(name, {}) if as_published else {}), **(options or {}).get(name, {})}
+            published = published_options(name, task.world.grid.name) if as_published else {}
+            given = {**published, **(options or {}).get(name, {})}
             outcomes[task.name, name] = tuple(one(task, name, seed, batch, given) for seed in range(seeds))
     return Comparison(policy, names[1:] if names[0] == policy else names, tuple(tasks), seeds, outcomes)
 
@@ -165,6 +181,7 @@ def _task_json(found: Comparison, task: Task) -> dict[str, Any]:
                     "settling_s": of(outcomes, lambda o, i=i: o.phases[i].settling_s),  # type: ignore[misc]
                     "overshoot_ws": of(outcomes, lambda o, i=i: o.phases[i].overshoot_ws),  # type: ignore[misc]
                     "over_s": of(outcomes, lambda o, i=i: o.phases[i].over_s),  # type: ignore[misc]
+                    "longest_over_s": of(outcomes, lambda o, i=i: o.phases[i].longest_over_s),  # type: ignore[misc]
                 }
                 for i, phase in enumerate(task.phases)
             ],

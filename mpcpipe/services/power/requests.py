@@ -43,6 +43,14 @@ class Rates:
         """The beginning of the trace."""
         return Rates(self.per_s[:seconds])
 
+    def smoothed(self, window_s: float) -> Rates:
+        """Means over a window; the trace itself for one of up to a second."""
+        width = min(len(self.per_s), round(window_s))
+        if width <= 1:
+            return self
+        mean = np.convolve(self.per_s, np.ones(width) / width, mode="valid")
+        return Rates(tuple(float(rate) for rate in mean))
+
     @classmethod
     def read(cls, path: Path) -> Rates:
         """From a CSV file with the column `requests_per_second`."""

@@ -40,24 +40,38 @@ class Batch:
         return self.finish_s - self.start_s
 
 
+WINDOW_S = 2.0
+
+
+def window_s(slo_s: float | None) -> float:
+    """What arrivals are counted over: two seconds, or an objective that is longer."""
+    return max(WINDOW_S, slo_s or 0.0)
+
+
 class Server:
     """One GPU, one queue. Ask `observation`, then call `serve` with a setting, until `done`.
 
     arrivals: (requests,) rising seconds. plant: the simulated GPU; where it starts is also where clocks stay that a
     setting leaves to the driver. more_than: GREENDLS's authors start a batch of b when *more* than b requests wait;
-    True does so, too. first_rate_per_s: the rate that is known before anything has arrived.
+    True does so, too. first_rate_per_s: the rate that is known before anything has arrived. rate_window_s: what
+    arrivals are counted over.
     """
 
-    rate_window_s = 2.0
-
     def __init__(
-        self, arrivals: Times, plant: ServingPlant, *, more_than: bool = False, first_rate_per_s: float | None = None
+        self,
+        arrivals: Times,
+        plant: ServingPlant,
+        *,
+        more_than: bool = False,
+        first_rate_per_s: float | None = None,
+        rate_window_s: float = WINDOW_S,
     ) -> None:
         if len(arrivals) == 0:
             raise PowerError("no request arrives in the trace; give one with rates above 0")
         self.arrivals = arrivals
         self.plant = plant
         self.start = plant.setting
+        self.rate_window_s = rate_window_s
         self.head = 0
         self.batches: list[Batch] = []
         self._more_than = more_than
@@ -78,7 +92,7 @@ class Server:
         return int(np.searchsorted(self.arrivals, self.now_s, side="right")) - self.head
 
     def rate_per_s(self) -> float:
-        """Arrivals a second, as seen in the last two seconds; at least 0.1."""
+        """Arrivals a second, as seen in the window; at least 0.1."""
         since = max(0.0, self.now_s - self.rate_window_s)
         seen = np.searchsorted(self.arrivals, [since, self.now_s], side="right")
         count, window = float(seen[1] - seen[0]), self.now_s - since

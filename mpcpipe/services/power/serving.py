@@ -12,7 +12,7 @@ import numpy as np
 from mpcpipe.services.power.policies.base import Policy, Scene
 from mpcpipe.services.power.policies.batching import BatchPolicy, floor_w
 from mpcpipe.services.power.requests import Rates, Spacing, Times, arrivals
-from mpcpipe.services.power.server import Server
+from mpcpipe.services.power.server import Server, window_s
 from mpcpipe.services.power.serving_plant import ServingPlant
 from mpcpipe.services.power.setting import Limits, Setting
 from mpcpipe.services.power.world import World
@@ -56,7 +56,9 @@ def serve_all(
     more_than: bool = False,
 ) -> tuple[Outcome, Server]:
     """Serve every request of the trace with one policy."""
-    server = Server(times, plant, more_than=more_than, first_rate_per_s=first_rate_per_s)
+    server = Server(
+        times, plant, more_than=more_than, first_rate_per_s=first_rate_per_s, rate_window_s=window_s(limits.slo_s)
+    )
     server.wait_for_work()
     while not server.done:
         observation = server.observation()

@@ -11,16 +11,26 @@ WAIT_FACTOR = 1.2
 _FIRST = (0.1, 0.0, 0.0)
 
 
-def state(observation: Observation, slo_s: float, tdp_w: float) -> tuple[float, float, float, float]:
-    """(mean power of the last batch over the power limit, its wait and its run over the objective, rate / 1000).
+IN_TIME = 200.0
+"""What the requests of one objective's time are divided by; at 200 ms it is the published rate / 1000."""
 
-    Wait and run are cut at 1. Source: GREENDLS's published agent.
+
+def state(observation: Observation, slo_s: float, tdp_w: float) -> tuple[float, float, float, float]:
+    """(mean power of the last batch over the power limit, its wait and its run over the objective, load).
+
+    Wait and run are cut at 1. load: requests within an objective's time, over 200; the published agent has rate / 1000
+    at 200 ms, and the rate / 10 at 10 s. Source: GREENDLS's published agent.
     """
-    rate = (observation.rate_per_s or 0.0) / 1000.0
+    rate = load(observation.rate_per_s or 0.0, slo_s)
     if observation.power_mean_w is None or observation.exec_s is None or observation.latency_s is None:
         return (*_FIRST, rate)
     wait_s = observation.latency_s - observation.exec_s
     return observation.power_mean_w / tdp_w, min(1.0, wait_s / slo_s), min(1.0, observation.exec_s / slo_s), rate
+
+
+def load(rate_per_s: float, slo_s: float) -> float:
+    """The last entry of the state."""
+    return rate_per_s * slo_s / IN_TIME
 
 
 def published_reward(delay_s: float, predicted_j: float, slo_s: float) -> float:

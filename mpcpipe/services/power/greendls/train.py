@@ -23,7 +23,7 @@ from mpcpipe.services.power.policies.base import Scene
 from mpcpipe.services.power.policies.batching import Fill, floor_w, start_in_time
 from mpcpipe.services.power.policies.tables import Table
 from mpcpipe.services.power.requests import Rates, arrivals, varied
-from mpcpipe.services.power.server import Server
+from mpcpipe.services.power.server import Server, window_s
 from mpcpipe.services.power.serving_plant import ServingPlant
 from mpcpipe.services.power.setting import Setting
 
@@ -117,8 +117,9 @@ class _Lesson:
         return Progress(agent.steps, total / batches, late / batches, loss, agent.explore)
 
     def range_per_s(self) -> tuple[float, float]:
-        """Rates to train on: those of the trace, and a quarter beyond."""
-        return max(1.0, min(self.course.rates.per_s) / SPREAD), max(self.course.rates.per_s) * SPREAD
+        """Rates to train on: those of the trace, as means over an objective's time, and a quarter beyond."""
+        rates = self.course.rates.smoothed(self.course.slo_s).per_s
+        return max(1.0, min(rates) / SPREAD), max(rates) * SPREAD
 
     def imagination(self) -> Imagination:
         """What the predictors expect of the actions."""
@@ -132,12 +133,15 @@ class _Lesson:
         )
 
     def _server(self, seed: int) -> Server:
-        rates = varied(seed, ROUND_S, *self.range_per_s())
+        slo_s = self.course.slo_s
+        hold_s = max(5, round(3 * slo_s))
+        rates = varied(seed, max(ROUND_S, 12 * hold_s), *self.range_per_s(), hold_s)
         server = Server(
             arrivals(rates, seed),
             self.course.plant(seed),
             more_than=self.learning.paper_exact,
             first_rate_per_s=rates.per_s[0],
+            rate_window_s=window_s(slo_s),
         )
         server.wait_for_work()
         return server

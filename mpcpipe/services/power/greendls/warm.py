@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from mpcpipe.services.power.greendls.agent import Agent
-from mpcpipe.services.power.greendls.reward import MARGIN
+from mpcpipe.services.power.greendls.reward import MARGIN, load
 from mpcpipe.services.power.policies.tables import Table
 
 Floats = NDArray[np.float64]
@@ -58,7 +58,7 @@ class Imagination:
             float(self.power_w[action] / self.tdp_w),
             float(min(1.0, wait_s / self.slo_s)),
             float(min(1.0, share)),
-            rate_per_s / 1000.0,
+            load(rate_per_s, self.slo_s),
         )
 
 

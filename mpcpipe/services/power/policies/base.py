@@ -77,6 +77,12 @@ class Policy(ABC):
     def decide(self, observation: Observation, limits: Limits) -> Setting:
         """The setting from now on. The one in effect is `observation.setting`: return it to change nothing."""
 
+    def react(self, observation: Observation, limits: Limits) -> Setting | None:
+        """Asked at each reading between two decisions, a tenth of a second apart, for what cannot wait: a new cap, or
+        one that is exceeded. None (as here): it can. Power is the mean of the last half second at the clocks in force,
+        by the card's counter of joules; None as long as that is not known."""
+        return None
+
     def idle(self, observation: Observation, limits: Limits) -> Setting | None:
         """Asked after a batch when nothing waits; None (as here) changes nothing."""
         return None

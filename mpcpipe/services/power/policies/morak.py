@@ -17,14 +17,22 @@ _STEPS = ((0.20, 10), (0.10, 5), (0.05, 2))
 
 
 class Morak(Policy):
-    """alpha: of the cap, beta: of the latency objective, from where on it holds. slo_s: where the limits name none."""
+    """alpha: of the cap, beta: of the latency objective, from where on it holds. slo_s: where the limits name none.
+    shares: of the GPU, in percent, for other ones than equal ones."""
 
     name = "morak"
 
     def __init__(
-        self, scene: Scene, workers: int = 2, alpha: float = 0.97, beta: float = 0.95, slo_s: float = 0.2
+        self,
+        scene: Scene,
+        workers: int = 2,
+        alpha: float = 0.97,
+        beta: float = 0.95,
+        slo_s: float = 0.2,
+        shares: tuple[int, ...] = (),
     ) -> None:
         super().__init__(scene)
+        self.shares = shares
         self.workers, self.alpha, self.beta, self.slo_s = min(workers, scene.max_workers), alpha, beta, slo_s
         self.rungs = ladder(scene.batches)
 
@@ -55,5 +63,5 @@ class Morak(Policy):
     def _shared(self, setting: Setting) -> Setting:
         if self.workers == 1:
             return replace(setting, partition=())
-        shares = tuple(Slice(part.percent, setting.batch) for part in equal(self.workers, setting.batch))
-        return replace(setting, partition=shares)
+        percents = self.shares or tuple(part.percent for part in equal(self.workers, setting.batch))
+        return replace(setting, partition=tuple(Slice(percent, setting.batch) for percent in percents))

@@ -3,6 +3,7 @@
     cap changed ──> plan shares, batches, memory clock ──> clock from the power curve      (feed-forward)
     far from it ──> clock += 0.8 * error / slope of the curve                              (Newton)
     near it     ──> one step towards it; one step down whenever the cap is exceeded
+    between two decisions ──> a new cap is planned for at once; one that is exceeded lowers the clock at once   (ours)
 
 Source: "PctoDL: Adaptive GPU Throughput Optimization for Deep Learning Inference with Power Constraints", after its
 authors' published description of algorithm and controller. They call the controller "thermodynamic MPC"; it does not
@@ -22,6 +23,8 @@ from mpcpipe.services.power.setting import Limits, Observation, Setting, Slice
 NEAR_W = 7.0
 GAIN = 0.8
 SMALLEST_MHZ, LARGEST_MHZ = 15.0, 300.0
+ABOVE = 0.005
+"""By so much of the cap the power may be above it until the next decision."""
 _WORTH_A_RESTART = 1.03
 _STRONG_MEMORY = 0.5
 
@@ -68,13 +71,17 @@ class PctoDL(Policy):
     """Most requests a second under the cap.
 
     partitions: False leaves the GPU whole, so that only clocks and batch are chosen. all_memory_clocks: also those
-    below half of the highest, which the published sets leave out.
+    below half of the highest, which the published sets leave out. at_once: False waits for the next decision, as
+    published, with whatever happens.
     """
 
     name = "pctodl"
 
-    def __init__(self, scene: Scene, partitions: bool = True, all_memory_clocks: bool = False) -> None:
+    def __init__(
+        self, scene: Scene, partitions: bool = True, all_memory_clocks: bool = False, at_once: bool = True
+    ) -> None:
         super().__init__(scene)
+        self.at_once = at_once
         least = 0 if all_memory_clocks else _STRONG_MEMORY * scene.memory_clocks_mhz[-1]
         self.memory_clocks = tuple(m for m in scene.memory_clocks_mhz if m >= least)
         self.batches = tuple(b for b in LADDER if scene.batches[0] <= b <= scene.batches[-1]) or scene.batches
@@ -96,6 +103,28 @@ class PctoDL(Policy):
             clock = self.stepped(observation.power_w, cap, float(self.wanted.sm_clock_mhz or 0), self.curve)
             self.wanted = replace(self.wanted, sm_clock_mhz=clock)
         return self.wanted
+
+    def react(self, observation: Observation, limits: Limits) -> Setting | None:
+        """A new cap at once; and the clock down as soon as the cap is seen to be exceeded."""
+        if not self.at_once:
+            return None
+        cap, mean = needed_cap(limits, self.name), observation.power_mean_w
+        if cap != self.cap_w or self.wanted is None:
+            return self.decide(observation, limits)
+        if mean is None or mean <= (1 + ABOVE) * cap:
+            return None
+        clock = self.lowered(mean, cap, observation)
+        if clock >= (self.wanted.sm_clock_mhz or 0):
+            return None
+        self.wanted = replace(self.wanted, sm_clock_mhz=clock)
+        return self.wanted
+
+    def lowered(self, power_w: float, cap_w: float, observation: Observation) -> int:
+        """The clock for a cap that is exceeded: Newton's step without damping, and one step at least."""
+        assert self.wanted is not None and self.curve is not None
+        clocks, now = self.scene.sm_clocks_mhz, float(self.wanted.sm_clock_mhz or self.scene.sm_clocks_mhz[-1])
+        below = clocks[max(0, clocks.index(self.scene.nearest_sm(now)) - 1)]
+        return min(below, self.scene.nearest_sm(now + (cap_w - power_w) / self.curve.slope(now)))
 
     def plan(self, limits: Limits) -> Setting:
         """A new plan; the shares in effect are kept unless others are worth that the workers start anew."""

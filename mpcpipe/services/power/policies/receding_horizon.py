@@ -47,8 +47,15 @@ class RecedingHorizon(PctoDL):
 
     name = "receding-horizon"
 
-    def __init__(self, scene: Scene, partitions: bool = True, all_memory_clocks: bool = True, margin: float = 1.0):
-        super().__init__(scene, partitions, all_memory_clocks)
+    def __init__(
+        self,
+        scene: Scene,
+        partitions: bool = True,
+        all_memory_clocks: bool = True,
+        margin: float = 1.0,
+        at_once: bool = True,
+    ) -> None:
+        super().__init__(scene, partitions, all_memory_clocks, at_once)
         self.margin = margin
         self.outlook: Outlook | None = None
         self.seen: list[tuple[float, float]] = []
@@ -75,6 +82,14 @@ class RecedingHorizon(PctoDL):
             clock = clocks[max(0, clocks.index(now) - 1)]
         self.wanted = replace(self.wanted, sm_clock_mhz=clock)
         return self.wanted
+
+    def lowered(self, power_w: float, cap_w: float, observation: Observation) -> int:
+        """The best clock by the model, once it knows what was measured now; one step lower at least."""
+        self._fresh = False
+        self._learn(replace(observation, power_w=None))
+        now, clocks = observation.setting.sm_clock_mhz or self.scene.sm_clocks_mhz[-1], self.scene.sm_clocks_mhz
+        below = clocks[max(0, clocks.index(self.scene.nearest_sm(now)) - 1)]
+        return min(below, self._best(cap_w, observation))
 
     def _look(self, setting: Setting) -> Outlook:
         clocks, known = self.scene.sm_clocks_mhz, self.scene.known()
