@@ -185,6 +185,62 @@ MPK_API int mpk_and_summands(const uint64_t* p, int64_t p_component, int64_t p_p
                              int64_t g_component, int64_t g_plane, const uint64_t* q, int64_t q_component,
                              int64_t q_plane, int64_t planes, int64_t q_planes, int64_t words, uint64_t* z);
 
+/* Passes of three parties (protocol.replicated3): what a party computes between two rounds, masks included. Elements
+ * have 4 or 8 bytes, and all of their bits count. Masks are the streams of HMAC-SHA256(key, label + suffix), as by
+ * mpk_draw; the suffixes are those of the protocol. MPK_UNSUPPORTED without AES instructions. */
+typedef struct mpk_pass {
+  const uint8_t* next_key; /* shared with the next party and with the previous one, at most 64 bytes */
+  int64_t next_bytes;
+  const uint8_t* prev_key;
+  int64_t prev_bytes;
+  const uint8_t* label;
+  int64_t label_bytes;
+} mpk_pass;
+/* The elements for which this party plays role 0, 1 and 2, and the words of packed bits. */
+typedef struct mpk_chunks {
+  int64_t n[3], start[3], words[3], word_start[3], total, total_words;
+} mpk_chunks;
+/* out = x + (stream with the next) - (stream with the previous), n elements. */
+MPK_API int mpk_pass_masked(const mpk_pass* pass, const void* x, int64_t n, int element_bytes, void* out);
+/* A truncation by t, before the first round. Of a partial (x1 null): u, alpha, dealt, and z2 in `other`; of a share: v
+ * in `other`, and beta. */
+MPK_API int mpk_pass_truncate_begin(const mpk_pass* pass, const mpk_chunks* chunks, const void* x0, const void* x1,
+                                    int element_bytes, int t, void* u, uint64_t* alpha, uint8_t* dealt, void* other,
+                                    uint64_t* beta);
+/* A masked half of the quotient, and the mask as a component of `out` (2, total). Role 0: s = u, own = alpha, seen =
+ * beta. Role 1: own = beta, seen = alpha, s = v; or s = z_1, and `last` = z_2, of which `own` is made. */
+MPK_API int mpk_pass_truncate_half(const mpk_pass* pass, const mpk_chunks* chunks, int role, const void* s,
+                                   const void* last, uint64_t* own, const uint64_t* seen, const uint8_t* dealt,
+                                   int element_bytes, int t, void* half, void* out);
+/* The rest of `out`: the sums of both halves, as role 0 and 1, and streams. */
+MPK_API int mpk_pass_truncate_end(const mpk_pass* pass, const mpk_chunks* chunks, const void* half0, const void* seen1,
+                                  const void* half1, const void* seen0, int element_bytes, void* out);
+/* A comparison with zero by m bits, before the first round: what is sent, t0 (m, words[0]) and g1 (m - 1, words[1]), and
+ * what is known of generate (2, m - 1, total_words) and propagate (2, m, total_words). */
+MPK_API int mpk_pass_sign_begin(const mpk_pass* pass, const mpk_chunks* chunks, const void* x0, const void* x1,
+                                int element_bytes, int m, uint64_t* t0, uint64_t* g1, uint64_t* generate,
+                                uint64_t* propagate);
+/* As role 2, from the t0 and g1 that came: g2 (m - 1, words[2]), and its words of generate and propagate. */
+MPK_API int mpk_pass_sign_second(const mpk_pass* pass, const mpk_chunks* chunks, int m, const uint64_t* t0,
+                                 const uint64_t* g1, uint64_t* g2, uint64_t* generate, uint64_t* propagate);
+/* A level of the carry tree over `positions` planes of generate (2, generate_rows, words) and propagate. Where `own`
+ * and `seen` are given, both components of what the level before sent, they make new_generate and new_propagate (2,
+ * positions - positions / 2, words), whose first row has no meaning, and the level is of these. z: this level's masked
+ * summands; null for none. */
+MPK_API int mpk_pass_tree_level(const mpk_pass* pass, int64_t words, int64_t positions, uint64_t* generate,
+                                int64_t generate_rows, uint64_t* propagate, int64_t propagate_rows,
+                                const uint64_t* own, const uint64_t* seen, uint64_t* new_generate,
+                                uint64_t* new_propagate, uint64_t* z);
+/* bit * x, or the bit as an element where x is null, before the first round. With `first` the bit's half is shared, too:
+ * t0 is made and t1 drawn (and kept, where there is an x); else t1 is given. */
+MPK_API int mpk_pass_select_begin(const mpk_pass* pass, const mpk_chunks* chunks, const uint64_t* bits, const void* x0,
+                                  const void* x1, int element_bytes, int first, void* t1, void* t0, void* u0,
+                                  void* half1, void* out);
+/* As role 2, from t0 and u0 (null where x is) and role 1's half: its own half, and its part of `out`. */
+MPK_API int mpk_pass_select_second(const mpk_pass* pass, const mpk_chunks* chunks, const uint64_t* bits,
+                                   const void* x0, const void* x1, int element_bytes, const void* t0, const void* u0,
+                                   const void* seen1, void* half2, void* out);
+
 #ifdef __cplusplus
 }
 #endif

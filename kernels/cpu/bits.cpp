@@ -1,6 +1,7 @@
 // Bit slicing: n ring elements to one packed plane of bits for each bit position, and back.
 #include <cstring>
 
+#include "bits.h"
 #include "common.h"
 #include "isa.h"
 
@@ -132,26 +133,38 @@ void slice64(bool wide, const T* x, int count, std::uint64_t (*slices)[kBlockWor
   slice64_portable(x, count, slices, word);
 }
 
+}  // namespace
+
 template <class T>
-void bit_planes(const T* x, Index n, int count, std::uint64_t* planes) {
-  const Index words = ceil_div(n, 64);
+void bit_planes(const T* x, const T* y, Index n, int count, std::uint64_t* planes, Index stride) {
   const int width = 8 * static_cast<int>(sizeof(T)), sliced = count < width ? count : width;
   const bool wide = has_avx2();
   alignas(64) Slices slices;
+  alignas(64) T sum[kBlock];
   for (Index start = 0; start < n; start += kBlock) {
     const Index here = n - start < kBlock ? n - start : kBlock, word0 = start / 64, here_words = ceil_div(here, 64);
-    for (Index w = 0; w < here / 64; ++w) slice64(wide, x + start + 64 * w, sliced, slices, w);
+    const T* from = x + start;
+    if (y != nullptr) {
+      for (Index i = 0; i < here; ++i) sum[i] = static_cast<T>(x[start + i] + y[start + i]);
+      from = sum;
+    }
+    for (Index w = 0; w < here / 64; ++w) slice64(wide, from + 64 * w, sliced, slices, w);
     if (here % 64 != 0) {
       T last[64] = {};
-      std::memcpy(last, x + start + here / 64 * 64, static_cast<std::size_t>(here % 64) * sizeof(T));
+      std::memcpy(last, from + here / 64 * 64, static_cast<std::size_t>(here % 64) * sizeof(T));
       slice64(wide, last, sliced, slices, here / 64);
     }
     for (int j = 0; j < sliced; ++j)
-      std::memcpy(planes + j * words + word0, slices[j], static_cast<std::size_t>(here_words) * 8);
+      std::memcpy(planes + j * stride + word0, slices[j], static_cast<std::size_t>(here_words) * 8);
     for (int j = sliced; j < count; ++j)  // sign extension
-      std::memcpy(planes + j * words + word0, slices[width - 1], static_cast<std::size_t>(here_words) * 8);
+      std::memcpy(planes + j * stride + word0, slices[width - 1], static_cast<std::size_t>(here_words) * 8);
   }
 }
+
+template void bit_planes(const std::uint32_t*, const std::uint32_t*, Index, int, std::uint64_t*, Index);
+template void bit_planes(const std::uint64_t*, const std::uint64_t*, Index, int, std::uint64_t*, Index);
+
+namespace {
 
 template <class T>
 void unpack_portable(const std::uint64_t* plane, Index n, T* out) {
@@ -207,9 +220,9 @@ int mpk_bit_planes(const void* x, int64_t n, int element_bytes, int count, uint6
     require(n >= 0 && count >= 0 && count <= 64 && (element_bytes == 4 || element_bytes == 8));
     product(static_cast<Index>(n), 8);
     if (element_bytes == 4)
-      bit_planes(static_cast<const std::uint32_t*>(x), static_cast<Index>(n), count, planes);
+      bit_planes<std::uint32_t>(static_cast<const std::uint32_t*>(x), nullptr, n, count, planes, ceil_div(n, 64));
     else
-      bit_planes(static_cast<const std::uint64_t*>(x), static_cast<Index>(n), count, planes);
+      bit_planes<std::uint64_t>(static_cast<const std::uint64_t*>(x), nullptr, n, count, planes, ceil_div(n, 64));
   });
 }
 

@@ -76,10 +76,10 @@ class Sha256 {
   std::uint64_t total_ = 0;
 };
 
-// HMAC-SHA256 with a key of at most 64 bytes.
+// HMAC-SHA256 with a key of at most 64 bytes, of a message in two pieces.
 inline void hmac_sha256(const std::uint8_t* key, Index key_bytes, const std::uint8_t* message, Index message_bytes,
-                        std::uint8_t digest[kShaDigest]) {
-  require(key_bytes >= 0 && key_bytes <= kShaBlock && message_bytes >= 0);
+                        const std::uint8_t* rest, Index rest_bytes, std::uint8_t digest[kShaDigest]) {
+  require(key_bytes >= 0 && key_bytes <= kShaBlock && message_bytes >= 0 && rest_bytes >= 0);
   std::uint8_t inner[kShaBlock], outer[kShaBlock];
   for (Index i = 0; i < kShaBlock; ++i) {
     const std::uint8_t byte = i < key_bytes ? key[i] : 0;
@@ -89,10 +89,16 @@ inline void hmac_sha256(const std::uint8_t* key, Index key_bytes, const std::uin
   Sha256 first, second;
   first.update(inner, kShaBlock);
   first.update(message, message_bytes);
+  first.update(rest, rest_bytes);
   first.finish(digest);
   second.update(outer, kShaBlock);
   second.update(digest, kShaDigest);
   second.finish(digest);
+}
+
+inline void hmac_sha256(const std::uint8_t* key, Index key_bytes, const std::uint8_t* message, Index message_bytes,
+                        std::uint8_t digest[kShaDigest]) {
+  hmac_sha256(key, key_bytes, message, message_bytes, nullptr, 0, digest);
 }
 
 }  // namespace mpk

@@ -17,6 +17,7 @@ import torch
 from mpcpipe.link.base import Part
 from mpcpipe.protocol.base import Bits, Share
 from mpcpipe.protocol.carry import carry
+from mpcpipe.protocol.replicated3.fused import Fused, library_of
 from mpcpipe.protocol.replicated3.roles import Chunks, Roles
 from mpcpipe.protocol.rounds import Round
 from mpcpipe.ring import ops
@@ -34,6 +35,8 @@ class Compare(Roles, ABC):
         """
         label = self.label("nonnegative")
         flat = x.reshape(2, -1)
+        if (library := library_of(self, x)) is not None:
+            return Bits(await Fused(self, library, label, flat.shape[1]).nonnegative(flat), tuple(x.shape[1:]))
         chunks = self.chunks(flat.shape[1])
         generate, propagate, sign = await self._first_level(flat, chunks, label)
 

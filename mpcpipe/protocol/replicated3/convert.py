@@ -17,6 +17,7 @@ import torch
 
 from mpcpipe.link.base import Part
 from mpcpipe.protocol.base import Bits, Share
+from mpcpipe.protocol.replicated3.fused import Fused, library_of
 from mpcpipe.protocol.replicated3.roles import Chunks, Roles
 from mpcpipe.protocol.rounds import Round
 from mpcpipe.ring import ops
@@ -25,14 +26,11 @@ from mpcpipe.ring.bilinear import Shape
 
 @dataclass(frozen=True)
 class Selector:
-    """A bit's halves as elements: role 0's a, role 1's t1 with c, role 2's t0 with c. As role 0, a party sends t0."""
+    """Bits, of which role 0's half is shared: role 1 holds t1, role 2 holds t0."""
 
-    a: torch.Tensor
+    bits: Bits
     t1: torch.Tensor
-    c1: torch.Tensor
     t0: torch.Tensor
-    c2: torch.Tensor
-    shape: Shape
 
 
 def _signed(value: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
@@ -61,6 +59,9 @@ class Convert(Roles, ABC):
         Cost: 2 rounds, k bits a party and element.
         """
         label = self.label("to_ring")
+        if (library := library_of(self, bits.data)) is not None:
+            fused = Fused(self, library, label, bits.numel)
+            return (await fused.select(bits.data, None, None))[0].view(2, *bits.shape)
         chunks = self.chunks(bits.numel)
         a, c1, c2 = self._halves(bits, chunks)
         t1_of1 = self.elements("01", 1, f"{label}/t", chunks.numel(1))
@@ -73,42 +74,44 @@ class Convert(Roles, ABC):
 
         Security: as `to_ring`. Cost: 2 rounds, 4k/3 bits a party and element. A selector costs k/3 less the next time.
         """
-        label = self.label("select")
-        chunks = self.chunks(bits.numel)
-        a, c1, c2 = self._halves(bits, chunks)
-        t1 = self.elements("01", 1, f"{label}/t", chunks.numel(1))
-        t0 = self.ring.wrap(a - self.elements("01", 0, f"{label}/t", chunks.numel(0)))
-        partial = Selector(a, t1, c1, t0, c2, bits.shape)
-        y, t0_of2 = await self._select(label, chunks, partial, x, first=True)
-        return y, Selector(a, t1, c1, t0_of2, c2, bits.shape)
+        return await self._select(bits, x, None)
 
     async def select_again(self, selector: Selector, x: Share) -> Share:
         """x where the selector's bit is 1. Security: as `to_ring`. Cost: 2 rounds, k bits a party and element."""
-        chunks = self.chunks(torch.Size(selector.shape).numel())
-        return (await self._select(self.label("select"), chunks, selector, x, first=False))[0]
+        return (await self._select(selector.bits, x, selector))[0]
 
-    async def _select(
-        self, label: str, chunks: Chunks, s: Selector, x: Share, first: bool
-    ) -> tuple[Share, torch.Tensor]:
-        if tuple(x.shape[1:]) != tuple(s.shape):
-            raise ValueError(f"bits of shape {tuple(s.shape)} cannot select from a value of shape {tuple(x.shape[1:])}")
+    async def _select(self, bits: Bits, x: Share, held: Selector | None) -> tuple[Share, Selector]:
+        label = self.label("select")
+        if tuple(x.shape[1:]) != tuple(bits.shape):
+            raise ValueError(f"bits of shape {bits.shape} cannot select from a value of shape {tuple(x.shape[1:])}")
         flat = x.reshape(2, -1)
+        if (library := library_of(self, x)) is not None:
+            before = None if held is None else (held.t1, held.t0)
+            fused = Fused(self, library, label, flat.shape[1])
+            y, (t1, t0) = await fused.select(bits.data, flat, before)
+            return y.view(x.shape), held or Selector(bits, t1, t0)
+        chunks = self.chunks(flat.shape[1])
         r0, r1, r2 = chunks.slices
-        u0 = (flat[0, r0] + flat[1, r0]).bitwise_and_(-s.a).sub_(self.elements("01", 0, f"{label}/u", chunks.numel(0)))
+        a, c1, c2 = self._halves(bits, chunks)
+        u0 = (flat[0, r0] + flat[1, r0]).bitwise_and_(-a).sub_(self.elements("01", 0, f"{label}/u", chunks.numel(0)))
+        shared = [self.ring.wrap(u0)]
+        if held is None:
+            t1 = self.elements("01", 1, f"{label}/t", chunks.numel(1))
+            shared.append(self.ring.wrap(a - self.elements("01", 0, f"{label}/t", chunks.numel(0))))
+        else:
+            t1 = held.t1
         u1 = self.elements("01", 1, f"{label}/u", chunks.numel(1))
         x1, x2 = flat[0, r1], flat[1, r1]
-        half1 = _signed(u1.addcmul_(s.t1, x2), s.c1).add_((x1 + x2).bitwise_and_(-s.c1))
-        held: list[torch.Tensor] = [s.t0]
+        half1 = _signed(u1.addcmul_(t1, x2), c1).add_((x1 + x2).bitwise_and_(-c1))
+        kept: list[torch.Tensor] = [] if held is None else [held.t0]
 
         def half2(received: list[torch.Tensor]) -> torch.Tensor:
             x2_of2, x0 = flat[0, r2], flat[1, r2]
-            if first:
-                held[0] = received[1]
-            return _signed(received[0].addcmul_(held[0], x2_of2), s.c2).add_(x0.bitwise_and(-s.c2))
+            kept.extend(received[1:])
+            return _signed(received[0].addcmul_(kept[0], x2_of2), c2).add_(x0.bitwise_and(-c2))
 
-        shared = [self.ring.wrap(u0), s.t0] if first else [self.ring.wrap(u0)]
-        y = await self._finish(label, chunks, shared, half1, half2, s.shape)
-        return y, held[0]
+        y = await self._finish(label, chunks, shared, half1, half2, bits.shape)
+        return y, held or Selector(bits, t1, kept[0])
 
     async def _finish(
         self,

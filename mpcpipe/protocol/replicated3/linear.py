@@ -12,6 +12,7 @@ import torch
 
 from mpcpipe.link.base import Part
 from mpcpipe.protocol.base import Partial, Share
+from mpcpipe.protocol.replicated3.fused import Fused, library_of
 from mpcpipe.protocol.replicated3.roles import Roles
 from mpcpipe.protocol.replicated3.truncation import Truncation
 from mpcpipe.protocol.rounds import Round
@@ -42,18 +43,21 @@ class Linear(Roles, ABC):
         """
         shape = z.shape[1:]
         flat = z.reshape(-1)
-        if truncate:
-            return await self._reduce_and_truncate(flat, truncate, shape)
         label = self.label("reduce")
         n = flat.numel()
+        if (library := library_of(self, z)) is not None:
+            fused = Fused(self, library, label, n)
+            done = fused.truncate(flat, truncate) if truncate else fused.reduce(flat)
+            return (await done).view(2, *shape)
+        if truncate:
+            return await self._reduce_and_truncate(label, flat, truncate, shape)
         own = flat + self.tape.elements(self.with_next(), label, n, self.ring)
         own = self.ring.wrap(own.sub_(self.tape.elements(self.with_prev(), label, n, self.ring)))
         received = await Round(label, {self.prev: [own]}, {self.next: [Part(self.ring.dtype, n)]})
         return torch.stack((own, received[self.next][0])).reshape(2, *shape)
 
-    async def _reduce_and_truncate(self, z: torch.Tensor, bits: int, shape: torch.Size) -> Share:
+    async def _reduce_and_truncate(self, label: str, z: torch.Tensor, bits: int, shape: torch.Size) -> Share:
         """Role 2 hands z_2 to role 1: role 0 holds u = z_0, role 1 holds v = z_1 + z_2. Then `Truncation`."""
-        label = self.label("reduce")
         chunks = self.chunks(z.numel())
         s0, s1, s2 = chunks.slices
         u = self.ring.wrap(z[s0] - self.elements("02", 0, f"{label}/mask", chunks.numel(0)))
@@ -68,6 +72,8 @@ class Linear(Roles, ABC):
         """
         label = self.label("truncate")
         flat = x.reshape(2, -1)
+        if (library := library_of(self, x)) is not None:
+            return (await Fused(self, library, label, flat.shape[1]).truncate(flat, bits)).view(x.shape)
         chunks = self.chunks(flat.shape[1])
         s0, s1, _ = chunks.slices
         u = self.ring.wrap(self.elements("01", 0, f"{label}/u", chunks.numel(0)).add_(flat[0, s0]).add_(flat[1, s0]))

@@ -15,7 +15,7 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import ClassVar
 
 import torch
@@ -23,6 +23,8 @@ import torch
 from mpcpipe.protocol.base import Protocol
 from mpcpipe.protocol.replicated3.cost import thirds
 from mpcpipe.random.tape import Holders
+from mpcpipe.ring.native.abi import Chunks as ChunksStruct
+from mpcpipe.ring.native.steps3 import chunks_struct
 from mpcpipe.ring.ops import words
 from mpcpipe.ring.ring import Ring
 
@@ -37,6 +39,18 @@ class Chunks:
     numels: tuple[int, int, int]
     order: tuple[int, int, int]
     """The role played in the first, second and third chunk."""
+
+    @cached_property
+    def native(self) -> ChunksStruct:
+        """The same for native passes."""
+        starts, word_starts = ([section.start for section in group] for group in (self.slices, self.words))
+        words = [section.stop - section.start for section in self.words]
+        return chunks_struct(self.numels, starts, words, word_starts)
+
+    @cached_property
+    def numel_of_all(self) -> int:
+        """Elements in all."""
+        return sum(self.numels)
 
     def numel(self, role: int) -> int:
         """Elements for which this party plays `role`."""

@@ -60,6 +60,29 @@ class Term(ctypes.Structure):
     ]
 
 
+class Pass(ctypes.Structure):
+    """struct mpk_pass."""
+
+    _fields_ = [
+        (f"{name}{part}", kind)
+        for name in ("next_key", "prev_key", "label")
+        for part, kind in (("", ctypes.c_char_p), ("_bytes", ctypes.c_int64))
+    ]
+
+
+class Chunks(ctypes.Structure):
+    """struct mpk_chunks."""
+
+    _fields_ = [
+        *((name, ctypes.c_int64 * 3) for name in ("n", "start", "words", "word_start")),
+        *((name, ctypes.c_int64) for name in ("total", "total_words")),
+    ]
+    n: ctypes.Array[ctypes.c_int64]
+    words: ctypes.Array[ctypes.c_int64]
+    total: int
+    total_words: int
+
+
 @lru_cache(maxsize=1024)
 def conv_struct(shape: ConvShape, as_products: bool) -> Conv:
     """The shape as the library takes it."""
@@ -71,6 +94,7 @@ Functions = dict[torch.dtype, Callable[..., int]]
 """One C function for each dtype."""
 
 _POINTER, _SIZE, _INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
+_PASS, _CHUNKS = ctypes.POINTER(Pass), ctypes.POINTER(Chunks)
 _CONV = (ctypes.POINTER(Conv), *(_POINTER,) * 3, _INT, _INT)
 _MATMUL = (_SIZE, _SIZE, _SIZE, *(_POINTER, _SIZE, _SIZE) * 3, _INT, _INT)
 SIGNATURES: dict[str, tuple[type, ...]] = {
@@ -96,6 +120,15 @@ SIGNATURES: dict[str, tuple[type, ...]] = {
         *(ctypes.POINTER(Term), _SIZE, _SIZE, *(_INT,) * 4),
         *(_POINTER, _SIZE, _POINTER, _SIZE, _SIZE, _INT, _INT),
     ),
+    "mpk_pass_masked": (_PASS, _POINTER, _SIZE, _INT, _POINTER),
+    "mpk_pass_truncate_begin": (_PASS, _CHUNKS, *(_POINTER,) * 2, _INT, _INT, *(_POINTER,) * 5),
+    "mpk_pass_truncate_half": (_PASS, _CHUNKS, _INT, *(_POINTER,) * 5, _INT, _INT, *(_POINTER,) * 2),
+    "mpk_pass_truncate_end": (_PASS, _CHUNKS, *(_POINTER,) * 4, _INT, _POINTER),
+    "mpk_pass_sign_begin": (_PASS, _CHUNKS, *(_POINTER,) * 2, _INT, _INT, *(_POINTER,) * 4),
+    "mpk_pass_sign_second": (_PASS, _CHUNKS, _INT, *(_POINTER,) * 5),
+    "mpk_pass_tree_level": (_PASS, _SIZE, _SIZE, *(_POINTER, _SIZE) * 2, *(_POINTER,) * 5),
+    "mpk_pass_select_begin": (_PASS, _CHUNKS, *(_POINTER,) * 3, _INT, _INT, *(_POINTER,) * 5),
+    "mpk_pass_select_second": (_PASS, _CHUNKS, *(_POINTER,) * 3, _INT, *(_POINTER,) * 5),
     "mpk_tag": (*(ctypes.c_char_p, _SIZE) * 2, _POINTER, _SIZE, _POINTER),
     "mpk_add_bytes": (_POINTER, _INT, _SIZE, _INT, _POINTER, _INT),
     "mpk_shifted": (_POINTER, _POINTER, _SIZE, _SIZE, _SIZE, _INT, _INT, _INT, _POINTER, _POINTER, _INT),
