@@ -91,6 +91,7 @@ class Trainer:
         self.emit({"event": "ready", "party": p.party, "steps": steps, "slow": native.status()["reason"]})
         beside = Beside(self.services, job, p, self.arrangement.schedule, self.run_folder)
         beside.begin(steps, self.origin_s)
+        crew.shared.told = None if self.services is None else self.services.action
         for epoch in range(step // self.batches.steps_per_epoch + 1, epochs + 1):
             first = (epoch - 1) * self.batches.steps_per_epoch
             indices = list(self.batches.index(epoch - 1))[: steps - first]
@@ -158,8 +159,8 @@ class Trainer:
 
     def _task(self, step: int, rows: torch.Tensor, rate: float) -> Task:
         reveal = self.job.reveal.loss_every
-        pieces = rows.tensor_split(self.arrangement.schedule.microbatches)
-        return Task(step, pieces, rate, reveal > 0 and step % reveal == 0)
+        parts = rows.tensor_split(self.arrangement.schedule.microbatches)
+        return Task(step, parts, rate, reveal > 0 and step % reveal == 0)
 
     def _write_down(self, spans: Sequence[Span], step: int) -> None:
         """The workers' actions, as JSON lines in the run folder."""
@@ -268,6 +269,7 @@ class Trainer:
             "stages": list(self.arrangement.firsts),
             "slots": list(self.arrangement.schedule.slots),
             "microbatches": self.arrangement.schedule.microbatches,
+            "pieces": self.job.pipeline.pieces,
         }
         if digest is not None:
             report["model_sha256"] = digest

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -70,7 +70,7 @@ class Losses:
 
 @dataclass
 class Shared:
-    """What the workers of one party have in common."""
+    """What the workers of one party have in common. told: hears (worker, action, begins) as actions take place."""
 
     protocol: Protocol
     stages: Sequence[Stage]
@@ -78,6 +78,7 @@ class Shared:
     loss: Loss
     handover: Handover = field(default_factory=Handover)
     losses: Losses = field(default_factory=Losses)
+    told: Callable[[str, str, bool], None] | None = None
 
 
 class Worker:
@@ -120,6 +121,9 @@ class Worker:
         wanted = [need for action in actions for need in needs(schedule, action, times[action])]
         clock, idle_s = self.shared.handover.wait(wanted, self.mesh.turn)
         self.mesh.clock = max(self.mesh.clock, clock)
+        name, words, told = schedule.workers[self.index].name, " ".join(map(str, actions)), self.shared.told
+        if told is not None:
+            told(name, words, True)
         for evidence in self.shared.handover.evidence_of(wanted):
             self.p.learn(evidence)
         waited_s, queued_s, sent_bytes = self.mesh.wait_s, self.mesh.queued_s, self.mesh.sent_payload_bytes
@@ -139,11 +143,13 @@ class Worker:
                 run(self.shared.stages[first.stage].weight_grad(self.p, at), self.mesh)
         done = [Done(left, times[action]) for action in actions for left in leaves(action)]
         self.shared.handover.finish(done, self.mesh.clock, self.p.evidence())
+        if told is not None:
+            told(name, words, False)
         waits, self.mesh.waits = tuple(self.mesh.waits), []
         self.spans.append(
             Span(
-                schedule.workers[self.index].name,
-                " ".join(map(str, actions)),
+                name,
+                words,
                 began,
                 time.perf_counter(),
                 self.mesh.wait_s - waited_s,

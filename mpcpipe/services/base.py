@@ -1,7 +1,7 @@
 """A service of one party: told what its workers do, never what they work on. Training does not depend on it.
 
     trainer ── begin ── step, step, ... ── end        each service, in the trainer's thread: it must answer at once
-                                                       and do what takes time in a thread of its own
+    workers ──── action, action ...                    and do what takes time in a thread of its own
 
 A service that fails is told of and left out; the training goes on without it. Third parties register a `Service` class
 through the entry point group `mpcpipe.services` and name it in the job: services.use = ["name"].
@@ -89,6 +89,11 @@ class Service(ABC):
     def step(self, done: StepFacts) -> None:
         """A step is done. Answer within microseconds."""
 
+    def action(self, worker: str, action: str, begins: bool) -> None:
+        """An action begins to work, or has ended; called in its worker's thread, as the action takes place. Workers
+        that are processes of their own are told of after the step only. Answer within microseconds."""
+        return None
+
     def target_s(self) -> float | None:
         """The shortest step that this party can do within its limits: the one number that it tells the others."""
         return None
@@ -111,6 +116,7 @@ class Services:
 
     def __init__(self, services: Mapping[str, Service], tell: Tell) -> None:
         self._services, self._tell = dict(services), tell
+        self._live = [name for name, service in services.items() if type(service).action is not Service.action]
 
     def begin(self, run: RunFacts) -> None:
         """See `Service`."""
@@ -119,6 +125,17 @@ class Services:
     def step(self, done: StepFacts) -> None:
         """See `Service`."""
         self._each(lambda service: service.step(done))
+
+    def action(self, worker: str, action: str, begins: bool) -> None:
+        """See `Service`; only those that want to know. In any thread."""
+        for name in self._live:
+            service = self._services.get(name)
+            if service is not None:
+                try:
+                    service.action(worker, action, begins)
+                except Exception as error:
+                    self._live = [other for other in self._live if other != name]
+                    self._tell(f"the service {name!r} is not told of actions any more: {type(error).__name__}: {error}")
 
     def target_s(self) -> float:
         """The largest number of all; 0: none has one."""

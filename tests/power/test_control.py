@@ -10,6 +10,7 @@ import pytest
 from mpcpipe.errors import PowerError
 from mpcpipe.plan.schedule import build
 from mpcpipe.services.base import StepFacts
+from mpcpipe.services.power.cap import memory_clock_for
 from mpcpipe.services.power.cards import CARDS
 from mpcpipe.services.power.clockplan import Curve, clocks_of_actions, clocks_of_gpus, fastest_s, step_energy_j
 from mpcpipe.services.power.control import DWELL_S, MOST_MISTAKES, Control
@@ -213,6 +214,39 @@ def test_a_wrong_model_is_corrected_by_the_sensor() -> None:
     bench.longest_above_s = 0.0
     bench.run(20.0)
     assert bench.longest_above_s < 1.0
+
+
+def test_a_cap_lowers_the_memory_clock_where_that_leaves_more_to_the_multiprocessors() -> None:
+    """On an RTX 3080 Ti: not where full clocks keep it. 130 W, which no SM clock keeps with the memory's, is kept."""
+    card = CARDS["rtx3080ti"]
+    curves = {memory: Curve(card, memory, card.sm_clocks_mhz).busy_w for memory in card.memory_clocks_mhz}
+    assert curves[9501](card.sm_clocks_mhz[0]) > 130.0
+    kept = [clock for clock in card.sm_clocks_mhz if clock <= card.sustained_mhz]
+    high_w = curves[9501](kept[-1]) + 1.0
+    for cap_w, wanted in ((high_w, 9501), (130.0, 5001), (120.0, 5001)):
+        memory = memory_clock_for(cap_w, kept, curves)
+        assert memory == wanted, cap_w
+        fits = [clock for clock in kept if curves[memory](clock) <= cap_w]
+        others = [c for other, busy in curves.items() if other >= 4750 for c in kept if busy(c) <= cap_w]
+        assert fits[-1] == max(others), "of all that need not wait for the memory, it has the highest SM clock"
+    now_s = 0.0
+    device = Simulated(card, 0, now=lambda: now_s)
+    can = replace(device.capabilities(), knobs=frozenset({"sm", "memory"}))
+    at = Scene(card, card.sm_clocks_mhz, card.memory_clocks_mhz, (1,), Setting())
+    found = Control(Perseus(at), Limits(cap_w=130.0), can, SCHEDULE, print, curves[9501], curves)
+    device.work(1.0)
+    above_s = 0.0
+    for cap_w in (130.0, 120.0, 130.0):
+        found.change_cap(cap_w)
+        for _ in range(100):
+            device.apply(found.tick(now_s, device.read()), None)
+            now_s += 0.1
+            device.advance()
+            above_s = above_s + 0.1 if device.power_w > cap_w else 0.0
+            assert above_s < 1.0
+        assert device.memory_clock_mhz == 5001 and 0.85 * cap_w < device.power_w <= cap_w
+    found.change_cap(high_w)
+    assert found.tick(now_s, device.read()).memory_clock_mhz is None
 
 
 def test_a_deadline_that_cannot_be_met_says_the_fastest() -> None:

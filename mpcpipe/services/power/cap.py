@@ -7,7 +7,7 @@ cap lower it at once, by as much as the model's slope says; it rises by half of 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 ROOM = 0.03
 """Of the cap is kept free before the ceiling rises."""
@@ -17,6 +17,26 @@ TRUST = 0.15
 
 RISE_S = 1.5
 """So long there must be room: longer than a sensor that averages over a second."""
+
+
+MEMORY_USED = 0.5
+"""Of its rate at full clocks, by the same assumption as the power of a busy card."""
+
+
+def memory_clock_for(cap_w: float, clocks_mhz: Sequence[int], busy_w: Mapping[int, Callable[[int], float]]) -> int:
+    """The memory clock with which a card that works all the time does the most under a cap; the highest of equal ones.
+
+    busy_w: power at an SM clock, by memory clock. How fast: the slower of the SM clock's share and of the memory's,
+    which is half used. Where no clock keeps the cap: the one that draws the least.
+    """
+    top_sm, top_memory = clocks_mhz[-1], max(busy_w)
+    best: tuple[float, int] | None = None
+    for memory, power in busy_w.items():
+        fitting = [clock for clock in clocks_mhz if power(clock) <= cap_w]
+        if fitting:
+            pace = min(1.0, fitting[-1] / top_sm, memory / (MEMORY_USED * top_memory))
+            best = max(best or (0.0, 0), (pace, memory))
+    return best[1] if best is not None else min(busy_w, key=lambda memory: busy_w[memory](clocks_mhz[0]))
 
 
 class Cap:

@@ -8,15 +8,16 @@ A change costs time and is rare: at most one in DWELL_S, and only if it is a cha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from mpcpipe.errors import MpcpipeError
 from mpcpipe.plan.actions import Schedule
 from mpcpipe.services.base import StepFacts, Tell
-from mpcpipe.services.power.cap import Cap
+from mpcpipe.services.power.cap import Cap, memory_clock_for
 from mpcpipe.services.power.device import Capabilities, DeviceError, Sample, supported
+from mpcpipe.services.power.phases import PhasePlan, Running
 from mpcpipe.services.power.policies.base import Policy
 from mpcpipe.services.power.setting import Limits, Observation, Setting
 from mpcpipe.services.power.stepgraph import Part, step_graph
@@ -45,7 +46,8 @@ class Watches(Protocol):
 
 
 class Control:
-    """Of one device, of a training with this schedule. `setting`: what should be in force."""
+    """Of one device, of a training with this schedule. `setting`: what should be in force. busy_w: what the card draws
+    at an SM clock if it works all the time; memories: the same by memory clock, where that may be lowered for a cap."""
 
     def __init__(
         self,
@@ -55,10 +57,14 @@ class Control:
         schedule: Schedule,
         tell: Tell,
         busy_w: Callable[[int], float],
+        memories: Mapping[int, Callable[[int], float]] | None = None,
     ) -> None:
         self.policy, self.limits, self.can, self._schedule, self._tell = policy, limits, can, schedule, tell
         self.setting = policy.scene.start
-        self.cap = None if limits.cap_w is None else Cap(limits.cap_w, policy.scene.sm_clocks_mhz, busy_w)
+        self._busy_w = busy_w
+        self._memories = memories if memories is not None and "memory" in can.knobs else {}
+        self._memory_mhz: int | None = None
+        self.cap = None if limits.cap_w is None else self._cap_of(limits.cap_w)
         self.changes = 0
         self._wanted = self.setting
         self._done: StepFacts | None = None
@@ -87,11 +93,33 @@ class Control:
         self._settle(now_s)
         return self.setting
 
+    @property
+    def phases(self) -> PhasePlan | None:
+        """The policy's plan of clocks for actions, if it has one now."""
+        return getattr(self.policy, "phases", None)
+
+    def now(self, running: Running) -> Setting:
+        """`setting`, with the clock for what runs where actions have their own; under the cap's ceiling."""
+        plan = self.phases
+        if plan is None or "sm" not in self.can.knobs or self._mistakes >= MOST_MISTAKES:
+            return self.setting
+        clock = running.clock_mhz(plan)
+        return replace(self.setting, sm_clock_mhz=clock if self.cap is None else min(clock, self.cap.ceiling_mhz))
+
     def change_cap(self, cap_w: float) -> None:
         """Another cap from now on."""
         self.limits = replace(self.limits, cap_w=cap_w)
-        if self.cap is not None:
-            self.cap.change(cap_w)
+        self.cap = self._cap_of(cap_w)
+
+    def _cap_of(self, cap_w: float) -> Cap:
+        """With the memory clock that leaves the most to the multiprocessors; None of ours if that is the highest."""
+        clocks = self.policy.scene.sm_clocks_mhz
+        if not self._memories:
+            return Cap(cap_w, clocks, self._busy_w)
+        kept = tuple(clock for clock in clocks if clock <= self.policy.scene.card.sustained_mhz) or clocks[:1]
+        memory = memory_clock_for(cap_w, kept, self._memories)
+        self._memory_mhz = None if memory == max(self._memories) else memory
+        return Cap(cap_w, clocks, self._memories[memory])
 
     def _ask(self, now_s: float, done: StepFacts) -> None:
         clock_mhz = None if self._sample is None else self._sample.sm_clock_mhz
@@ -167,6 +195,9 @@ class Control:
             if wanted.sm_clock_mhz is None or wanted.sm_clock_mhz > ceiling:
                 wanted = replace(wanted, sm_clock_mhz=ceiling)
             urgent = now.sm_clock_mhz is None or now.sm_clock_mhz > ceiling
+            if self._memories:
+                wanted = replace(wanted, memory_clock_mhz=self._memory_mhz)
+                urgent = urgent or now.memory_clock_mhz != self._memory_mhz
             if "limit" in self.can.knobs and self.can.limit_w is not None and wanted.power_limit_w is None:
                 low_w, high_w = self.can.limit_w
                 limit_w = min(high_w, max(low_w, self.cap.cap_w))

@@ -2,6 +2,7 @@
 
     trainer's thread: begin, step (hands over a reference), end
     thread "power":   every 0.1 s a reading ──> meter, control ──> guard ──> device
+    workers' threads: an action begins or ends ──> thread "power" wakes up, if actions have clocks of their own
 
 Nothing that the training computes, draws or sends depends on it. It is off unless the job says `services.power.policy`.
 """
@@ -24,6 +25,7 @@ from mpcpipe.services.power.control import Control
 from mpcpipe.services.power.device import Capabilities, PowerDevice, Sample
 from mpcpipe.services.power.guard import Guard
 from mpcpipe.services.power.meter import LEAST_WINDOW_S, Energy, Meter
+from mpcpipe.services.power.phases import Running
 from mpcpipe.services.power.policies.base import Scene
 from mpcpipe.services.power.policies.perseus import Perseus
 from mpcpipe.services.power.setting import Limits, Setting
@@ -96,6 +98,8 @@ class PowerService(Service):
         self._control: Control | None = None
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
+        self._wake = threading.Event()
+        self._running = Running()
         self._steps: deque[StepFacts] = deque()
         self._unmeasured: deque[StepFacts] = deque()
         self._file: Path | None = None
@@ -110,25 +114,30 @@ class PowerService(Service):
         cap_w = self._limits.cap_w
         if cap_w is None:
             return
-        curve = self._curve()
-        least_w = curve.idle_w(self._clocks()[0])
+        lowest = self._clocks()[0]
+        curves = list(self._curves().values())
+        least_w = min(curve.idle_w(lowest) for curve in curves)
+        busy_w = min(curve.busy_w(lowest) for curve in curves)
         if cap_w <= least_w:
             assumed = " (assumed: this card is not in the table)" if "everything" in self._card.assumed else ""
             raise PowerError(
                 f"services.power.cap_w = {cap_w:g} is below what {self._can.name} draws when it does nothing, "
                 f"{least_w:.0f} W{assumed}; no clock can keep that"
             )
-        if cap_w < curve.busy_w(self._clocks()[0]):
+        if cap_w < busy_w:
             self.tell(
                 f"services.power.cap_w = {cap_w:g} is below what {self._can.name} may draw under full load at its "
-                f"lowest clock, {curve.busy_w(self._clocks()[0]):.0f} W; it is kept as well as that clock can"
+                f"lowest clocks, {busy_w:.0f} W; it is kept as well as they can"
             )
 
     def _clocks(self) -> tuple[int, ...]:
         return self._can.sm_clocks_mhz or self._card.sm_clocks_mhz
 
-    def _curve(self) -> Curve:
-        return Curve(self._card, self._card.memory_clocks_mhz[-1], self._clocks())
+    def _curves(self) -> dict[int, Curve]:
+        """By memory clock, of those that can be set; the highest is the last."""
+        memory = self._card.memory_clocks_mhz
+        settable = "memory" in self._can.knobs and set(memory) <= set(self._can.memory_clocks_mhz)
+        return {clock: Curve(self._card, clock, self._clocks()) for clock in (memory if settable else memory[-1:])}
 
     # trainer's thread
 
@@ -139,9 +148,11 @@ class PowerService(Service):
             self.tell(f"{self._can.name} is not in the table of cards: what it draws at which clock is assumed")
         memory = self._can.memory_clocks_mhz or self._card.memory_clocks_mhz
         scene = Scene(self._card, self._clocks(), memory, (1,), Setting(), interval_s=1.0, seed=run.party)
-        curve = self._curve()
+        curves = self._curves()
         policy = self._policy_class(scene)
-        self._control = Control(policy, self._limits, self._can, run.schedule, self.tell, curve.busy_w)
+        busy_w = curves[max(curves)].busy_w
+        memories = {clock: curve.busy_w for clock, curve in curves.items()}
+        self._control = Control(policy, self._limits, self._can, run.schedule, self.tell, busy_w, memories)
         self._origin_s = run.origin_s
         if run.run_folder is not None:
             self._file = run.run_folder / f"power.{run.name}.jsonl"
@@ -153,6 +164,15 @@ class PowerService(Service):
     def step(self, done: StepFacts) -> None:
         """Hands the step over."""
         self._steps.append(done)
+
+    def action(self, worker: str, action: str, begins: bool) -> None:
+        """In a worker's thread: noted, and the thread that sets clocks is woken up, if that changes any."""
+        if begins:
+            self._running.begins(worker, action)
+        else:
+            self._running.ends(worker)
+        if self._control is not None and self._control.phases is not None:
+            self._wake.set()
 
     def target_s(self) -> float | None:
         """The fastest step that was seen at full clocks; longer if the cap's ceiling is below them."""
@@ -199,6 +219,7 @@ class PowerService(Service):
 
     def _end_thread(self) -> None:
         self._stop.set()
+        self._wake.set()
         if self._thread is not None:
             self._thread.join(10)
             self._thread = None
@@ -206,10 +227,19 @@ class PowerService(Service):
     # thread "power"
 
     def _run(self) -> None:
-        while not self._stop.wait(INTERVAL_S):
+        read_at_s = self._now()
+        while not self._stop.is_set():
+            woken = self._wake.wait(max(0.0, read_at_s + INTERVAL_S - self._now()))
             began = time.thread_time()
+            if self._stop.is_set():
+                return
+            self._wake.clear()
             try:
-                self.tick()
+                if woken and self._now() < read_at_s + INTERVAL_S:
+                    self.follow()
+                else:
+                    read_at_s = self._now()
+                    self.tick()
             except PowerError as error:  # what the guard could not handle: observe no more
                 self.tell(f"the power service stops: {error}")
                 return
@@ -222,9 +252,19 @@ class PowerService(Service):
         if self._guard.lost:
             self._stop.set()
             return
-        wanted = self._control.tick(self._now(), sample)
+        self._control.tick(self._now(), sample)
+        self.follow()
+
+    def follow(self) -> None:
+        """What should be in force now: the control's setting, with the clock of the actions that run."""
+        assert self._guard is not None and self._control is not None
+        wanted = self._control.now(self._running)
         if self._guard.controls and wanted != self._guard.setting:
+            began_s = self._now()
             self._guard.apply(wanted)
+            policy = self._control.policy
+            if isinstance(policy, Perseus):  # what a change costs is declared by the card first, then measured
+                policy.call_s += 0.2 * (self._now() - began_s - policy.call_s)
 
     def _read(self, last: bool = False) -> Sample | None:
         assert self._guard is not None and self._control is not None

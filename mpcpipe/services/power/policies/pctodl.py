@@ -25,6 +25,8 @@ GAIN = 0.8
 SMALLEST_MHZ, LARGEST_MHZ = 15.0, 300.0
 ABOVE = 0.005
 """By so much of the cap the power may be above it until the next decision."""
+FIRST = 0.03
+"""Below a new cap by so much, until it is seen what the first clock takes."""
 _WORTH_A_RESTART = 1.03
 _STRONG_MEMORY = 0.5
 
@@ -97,7 +99,8 @@ class PctoDL(Policy):
             self.wanted = self.plan(limits)
             self.curve = PowerCurve.of(self.scene.known(), self.wanted, self.scene.sm_clocks_mhz)
             self.cap_w = cap
-            self.wanted = replace(self.wanted, sm_clock_mhz=self.scene.nearest_sm(self.curve.clock_at(cap)))
+            aimed_w = (1 - FIRST) * cap if self.at_once else cap
+            self.wanted = replace(self.wanted, sm_clock_mhz=self.scene.nearest_sm(self.curve.clock_at(aimed_w)))
             return self.wanted
         if observation.power_w is not None:
             clock = self.stepped(observation.power_w, cap, float(self.wanted.sm_clock_mhz or 0), self.curve)

@@ -13,6 +13,7 @@ Choi et al., USENIX ATC 2023, which goes the other way).
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import deque
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from dataclasses import replace
 from typing import Any
 
 from mpcpipe.services.power.clockplan import Curve, clocks_of_gpus, fastest_s, step_energy_j
+from mpcpipe.services.power.phases import PhasePlan, plan_phases
 from mpcpipe.services.power.policies.base import Policy, Scene
 from mpcpipe.services.power.setting import Limits, Observation, Setting
 from mpcpipe.services.power.stepgraph import Part, longest_s
@@ -32,6 +34,9 @@ PROMISED = 0.01
 
 PROBE = 0.04
 """By so much of the clock a lower one is tried, while steps are on time."""
+
+WORTH_PHASES = 0.01
+"""Clocks for actions must save so much more than one for the step."""
 
 WARM_UP, KEPT = 2, 3
 """Steps before the first decision; steps and proposals that a decision looks back on."""
@@ -54,6 +59,9 @@ class Perseus(Policy):
         self._floor_mhz = scene.sm_clocks_mhz[0]
         self._probed_mhz: int | None = None
         self._clock_mhz: int | None = None
+        self.phases: PhasePlan | None = None
+        self.call_s = scene.card.transition.call_s
+        self._phases_failed = False
         self.target_s: float | None = None
         self.common_s = 0.0
 
@@ -82,7 +90,11 @@ class Perseus(Policy):
             return
         self._base(clock_mhz)
         slower = self.curve.slower(round(clock_mhz)) if clock_mhz else 1.0
-        at_full = [replace(part, compute_s=part.compute_s / slower) for part in parts]
+        plan = self.phases
+        by = {} if plan is None else {name: self.curve.slower(clock) for name, clock in plan.clocks_mhz.items()}
+        at_full = [replace(part, compute_s=part.compute_s / by.get(part.name, slower)) for part in parts]
+        if plan is not None:
+            slower = math.inf  # no step at full clocks, whatever the clock was at the moment
         self._graph = at_full
         self._steps_s.append(step_s)
         if slower < 1.0 + PROMISED:
@@ -111,7 +123,24 @@ class Perseus(Policy):
         if clock != self._clock_mhz:
             self._steps_s.clear()
         self._clock_mhz = clock
+        self._plan_phases(clock)
         return replace(observation.setting, sm_clock_mhz=clock)
+
+    def _plan_phases(self, clock_mhz: int) -> None:
+        """Clocks for actions, where the model says that they save more than one clock, and no step was too long."""
+        assert self.target_s is not None and self.fastest_s is not None and self._graph is not None
+        if self._phases_failed:
+            self.phases = None
+            return
+        gpus = [0] * (1 + max(part.worker for part in self._graph))
+        allowed_s = fastest_s(self._graph) + (self.target_s - self.fastest_s) + TOLERANCE * self.target_s
+        change_s = self.call_s + self.scene.card.transition.median_s
+        plan = plan_phases(self._graph, self.curve, gpus, allowed_s, change_s, self.target_s, {0: clock_mhz})
+        one_j = step_energy_j(self._graph, self.curve, {0: clock_mhz}, gpus, self.target_s)
+        before = self.phases
+        self.phases = plan if plan is not None and plan.joules <= (1 - WORTH_PHASES) * one_j else None
+        if (before is None) != (self.phases is None):
+            self._steps_s.clear()
 
     def _clock_for(self, parts: Sequence[Part]) -> int:
         """The graph's time is a little less than the step's (checks, bookkeeping); its allowance is the same."""
@@ -142,6 +171,10 @@ class Perseus(Policy):
         if self._clock_mhz is None or self.target_s is None or len(self._steps_s) < KEPT:
             return
         if statistics.median(self._steps_s) > (1 + PROMISED) * self.target_s:
+            if self.phases is not None:
+                self._phases_failed, self.phases = True, None
+                self._steps_s.clear()
+                return
             higher = [clock for clock in self.scene.sm_clocks_mhz if clock >= 1.05 * self._clock_mhz]
             self._floor_mhz = min(self.full_clock_mhz, higher[0] if higher else self.full_clock_mhz)
             self._probed_mhz = self._floor_mhz
