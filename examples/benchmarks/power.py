@@ -6,8 +6,9 @@
 The step: the planner's best pipeline for the network, with the seconds of a device's data sheet (`mpcpipe plan
 --device`), on one GPU for each worker (a GPU for all: --one-gpu). Perseus chooses a clock for each GPU, with the
 planner's simulator to say how long a step takes then (all computing is assumed to go with the clock, the worst case).
-The GPUs live through the step as simulated cards, with their heat. Baseline: the driver's clocks, which stay up in gaps
-as short as these. Net saving: without the power of a card that does nothing at its lowest clock.
+The GPUs live through the step as simulated cards, with their heat. Where actions are long enough, also with a clock for
+each action, set at its boundaries, with what changes of clocks take. Baseline: the driver's clocks, which stay up in
+gaps as short as these. Net saving: without the power of a card that does nothing at its lowest clock.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from mpcpipe.job.load import from_dict
 from mpcpipe.job.model import build_chain
 from mpcpipe.plan.actions import Action, Schedule
 from mpcpipe.plan.machine import device
-from mpcpipe.plan.net import parse
+from mpcpipe.plan.net import Net, parse
 from mpcpipe.plan.partition import Wish, choose
 from mpcpipe.plan.planner import estimated
 from mpcpipe.plan.schedule import build
@@ -32,9 +33,10 @@ from mpcpipe.plan.stages import Cut
 from mpcpipe.plan.trace import TimedTrace
 from mpcpipe.runtime.planning import setting_of
 from mpcpipe.services.power.cards import Card, card_named
-from mpcpipe.services.power.clockplan import Curve, clocks_of_actions, clocks_of_gpus, fastest_s, long_enough
+from mpcpipe.services.power.clockplan import Curve, clocks_of_gpus
 from mpcpipe.services.power.control import Control
 from mpcpipe.services.power.guard import Guard
+from mpcpipe.services.power.phases import PhasePlan, plan_phases, with_changes
 from mpcpipe.services.power.policies.base import Scene
 from mpcpipe.services.power.policies.perseus import TOLERANCE, Perseus
 from mpcpipe.services.power.setting import Limits, Setting
@@ -64,6 +66,7 @@ class Row:
     net_saving: float
     clocks_mhz: tuple[int, ...]
     actions_saving: float | None
+    actions_longer: float | None
 
     @property
     def saving(self) -> float:
@@ -167,6 +170,60 @@ def lived_through_j(card: Card, simulation: Simulation, workers: Sequence[int], 
     return gpu.energy_j - before_j
 
 
+def phases_of(
+    schedule: Schedule, cut: Cut, parts: Sequence[Part], curve: Curve, plan: PhasePlan, net: Net, gpus: int
+) -> tuple[Simulation, dict[tuple[int, Action], int]]:
+    """The step with a clock for each action, changes included; and the clocks by worker and action."""
+    change_s = change_of(curve.card)
+    late = with_changes(parts, curve, plan.clocks_mhz, change_s)
+    slower: dict[Action, float] = {}
+    clocks: dict[tuple[int, Action], int] = {}
+    for part, slow in zip(parts, late, strict=True):
+        for word in part.name.split()[1:]:
+            action = Action.parse(word)
+            slower[action] = slow.compute_s / part.compute_s if part.compute_s > 0 else 1.0
+            clocks[part.worker, action] = plan.clocks_mhz[part.name]
+    return simulate(schedule, slowed(cut, lambda action: slower.get(action, 1.0)), net, float(gpus)), clocks
+
+
+def change_of(card: Card) -> float:
+    """Seconds until a clock is in force, as declared."""
+    return card.transition.call_s + card.transition.median_s
+
+
+def lived_by_actions_j(
+    card: Card, simulation: Simulation, worker: int, clocks: Mapping[tuple[int, Action], int], rest_mhz: int
+) -> float:
+    """Like `lived_through_j`, of one worker's GPU, whose clock is set when an action begins and when it ends."""
+    events: list[tuple[float, int, str, int]] = []
+    own = [span for span in simulation.spans if span.worker == worker]
+    for action in dict.fromkeys(span.action for span in own):
+        pieces = [span for span in own if span.action == action]
+        clock = clocks.get((worker, action), card.sustained_mhz)
+        events += [(pieces[0].start_s, 1, "sm", clock), (pieces[-1].end_s, 0, "sm", rest_mhz)]
+        for piece in pieces:
+            if piece.computes:
+                events += [(piece.start_s, 3, "work", 1), (piece.end_s, 2, "work", 0)]
+    now = [0.0]
+    gpu = Simulated(card, now=lambda: now[0])
+    computing_s = sum(span.end_s - span.start_s for span in own if span.computes)
+    gpu.work(min(1.0, computing_s / simulation.step_s))
+    gpu.set_knob("sm", rest_mhz)
+    now[0] += 600.0
+    gpu.advance()
+    gpu.work(0.0)
+    before_j, zero_s = gpu.energy_j, now[0]
+    for at_s, _, what, value in sorted(events):
+        now[0] = zero_s + at_s
+        if what == "work":
+            gpu.work(float(value))
+        else:
+            gpu.set_knob("sm", value)
+    now[0] = zero_s + simulation.step_s
+    gpu.advance()
+    return gpu.energy_j - before_j
+
+
 def saving_of(work: str, net_name: str, card: Card, machine: str, workers: int, one_gpu: bool, batch: int) -> Row:
     """One work on one network."""
     job = job_of(work, batch)
@@ -203,12 +260,15 @@ def saving_of(work: str, net_name: str, card: Card, machine: str, workers: int, 
         after_j += lived_through_j(card, slow, own, clock)
         nothing = dataclasses.replace(full, spans=())
         idle_j += lived_through_j(card, nothing, own, card.sm_clocks_mhz[0])
-    actions_saving = None
-    if not one_gpu and long_enough(parts):
-        own_clocks = clocks_of_actions(parts, curve, fastest_s(parts))
-        actions_saving = 1 - _model_j(parts, curve, own_clocks, full.step_s, gpus) / _model_j(
-            parts, curve, {part.name: card.sustained_mhz for part in parts}, full.step_s, gpus
+    actions_saving = actions_longer = None
+    plan = None if one_gpu else plan_phases(parts, coarse, gpu_of, target_s, change_of(card), full.step_s, clocks)
+    if plan is not None:
+        by_actions, own_clocks = phases_of(schedule, cut, parts, coarse, plan, net, gpus)
+        actions_longer = by_actions.step_s / full.step_s - 1
+        actions_j = sum(
+            lived_by_actions_j(card, by_actions, worker, own_clocks, plan.rest_mhz) for worker in range(len(gpu_of))
         )
+        actions_saving = 1 - actions_j / before_j
     share = sum(worker.compute_s for worker in full.workers) / full.step_s / gpus
     return Row(
         work,
@@ -223,15 +283,8 @@ def saving_of(work: str, net_name: str, card: Card, machine: str, workers: int, 
         1 - (after_j - idle_j) / (before_j - idle_j),
         tuple(clocks.values()),
         actions_saving,
+        actions_longer,
     )
-
-
-def _model_j(parts: Sequence[Part], curve: Curve, clocks: dict[str, int], step_s: float, gpus: int) -> float:
-    """By the model: each action at its clock, and waiting at the lowest clock that the GPU has then."""
-    busy_s = {part.name: part.compute_s * curve.slower(clocks[part.name]) for part in parts}
-    waiting_s = gpus * step_s - sum(busy_s.values())
-    mean_idle_w = sum(curve.idle_w(clocks[part.name]) for part in parts) / len(parts)
-    return sum(s * curve.busy_w(clocks[name]) for name, s in busy_s.items()) + waiting_s * mean_idle_w
 
 
 @dataclass(frozen=True)
@@ -303,7 +356,9 @@ def main() -> None:
                 f"{row.work:8}{row.net:7}{row.gpus:5}{row.computing_share:10.1%}{row.step_s:9.3f}s{row.longer:8.2%}"
                 f"{row.joules:9.2f}{row.perseus_joules:9.2f}{row.saving:7.1%}{row.net_saving:6.0%}  "
                 f"{', '.join(map(str, row.clocks_mhz))}"
-                + (f"  (a clock for each action: {row.actions_saving:.1%})" if row.actions_saving else "")
+                + ("  (short actions)" if row.actions_saving is None or row.actions_longer is None else
+                   f"  (clocks by action: {row.actions_saving:.1%}, longer {row.actions_longer:.2%})"),
+                flush=True,
             )
     head = f"{'below it after':>15}{'longest above':>15}{'above, Ws':>11}{'mean, W':>9}"
     print(f"\ncap, W   by{'':21}{head}    worst of {words.seeds} seeds")

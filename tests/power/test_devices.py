@@ -54,7 +54,7 @@ def test_nvml_tells_clocks_limits_and_readings(nvml: StandIn) -> None:
 def test_a_card_with_one_memory_clock_has_no_such_knob(nvml: StandIn) -> None:
     can = all_nvidia()[1].capabilities()
     assert can.knobs == {"sm", "limit"}
-    assert can.why_not("memory") == "Stand-in GPU: there is one memory clock, so there is nothing to set"
+    assert can.why_not("memory") == "Stand-in GPU: the memory clock: there is one, so there is nothing to set"
 
 
 def test_without_the_instantaneous_field_the_average_is_read(nvml: StandIn) -> None:

@@ -16,16 +16,20 @@ from mpcpipe.services.power.device import (
     KNOBS,
     Cannot,
     Capabilities,
+    Codes,
     DeviceError,
     Original,
     PowerDevice,
     Reason,
     Sample,
+    no_choice,
+    refusal,
+    unless_lost,
 )
 
 T = TypeVar("T")
 
-CODES: dict[int, tuple[Reason, str]] = {
+CODES: Codes = {
     1: (Reason.ARGUMENT, "the driver takes no such value"),
     2: (Reason.UNSUPPORTED, "this GPU does not support it"),
     3: (Reason.UNSUPPORTED, "this version of AMD SMI does not have it"),
@@ -36,7 +40,7 @@ CODES: dict[int, tuple[Reason, str]] = {
     32: (Reason.FAULT, "AMD SMI was not initialized"),
     34: (Reason.MISSING, "the amdgpu driver is not loaded"),
 }
-"""AMD SMI's status codes. Any other is a fault."""
+"""AMD SMI's."""
 
 
 def load() -> Any:
@@ -57,8 +61,7 @@ def _call(amdsmi: Any, what: str, function: Callable[..., T], *arguments: Any) -
         return function(*arguments)
     except amdsmi.AmdSmiException as error:
         code = int(error.get_error_code()) if hasattr(error, "get_error_code") else -1
-        reason, why = CODES.get(code, (Reason.FAULT, f"AMD SMI says: {error}"))
-        raise DeviceError(f"{what}: {why} (AMD SMI error {code})", reason) from error
+        raise refusal(what, "AMD SMI", code, CODES, f"AMD SMI says: {error}") from error
 
 
 def _number(value: Any) -> float | None:
@@ -78,12 +81,7 @@ class Amd(PowerDevice):
         self._can: Capabilities | None = None
 
     def _try(self, function: Callable[..., T], *arguments: Any) -> T | None:
-        try:
-            return _call(self._a, self.spec, function, self._handle, *arguments)
-        except DeviceError as error:
-            if error.reason is Reason.LOST:
-                raise
-            return None
+        return unless_lost(lambda: _call(self._a, self.spec, function, self._handle, *arguments))
 
     def _kind(self, knob: str) -> Any:
         return self._a.AmdSmiClkType.GFX if knob == "sm" else self._a.AmdSmiClkType.MEM
@@ -98,11 +96,10 @@ class Amd(PowerDevice):
             found = self._try(a.amdsmi_get_clk_freq, self._kind(knob)) or {}
             listed = {round(hertz / 1e6) for hertz in found.get("frequency", ()) if hertz}
             clocks[knob] = tuple(sorted(listed))
-            if len(listed) > 1:
+            if (found_none := no_choice(self.name, knob, listed)) is None:
                 knobs.add(knob)
             else:
-                why = "there is one, so there is nothing to set" if listed else "its clocks cannot be listed"
-                cannot.append(Cannot(knob, f"{self.name}: {KNOBS[knob]}: {why}"))
+                cannot.append(found_none)
         cap = self._try(a.amdsmi_get_power_cap_info, 0)
         limits = None if cap is None else (cap["min_power_cap"] / 1e6, cap["max_power_cap"] / 1e6)
         if limits is None or limits[1] <= 0:

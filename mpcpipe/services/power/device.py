@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import bisect
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 from mpcpipe.errors import PowerError
 from mpcpipe.services.power.setting import Setting
+
+T = TypeVar("T")
 
 
 class Reason(Enum):
@@ -43,6 +45,26 @@ class DeviceError(PowerError):
         return self.reason not in (Reason.ARGUMENT, Reason.BUSY, Reason.FAULT)
 
 
+Codes = Mapping[int, tuple[Reason, str]]
+"""A vendor's codes: what they mean for us, and in words. Any other is a fault."""
+
+
+def refusal(what: str, library: str, code: int, codes: Codes, unknown: str) -> DeviceError:
+    """A vendor's error as ours; the sentence begins with `what`. unknown: what to say of a code that is not listed."""
+    reason, why = codes.get(code, (Reason.FAULT, unknown))
+    return DeviceError(f"{what}: {why} ({library} error {code})", reason)
+
+
+def unless_lost(function: Callable[[], T]) -> T | None:
+    """None for what a device does not tell. A lost GPU is raised."""
+    try:
+        return function()
+    except DeviceError as error:
+        if error.reason is Reason.LOST:
+            raise
+        return None
+
+
 KNOBS = {
     "sm": "the clock of the multiprocessors",
     "memory": "the memory clock",
@@ -57,6 +79,14 @@ class Cannot:
 
     what: str
     why: str
+
+
+def no_choice(name: str, knob: str, clocks: Collection[int]) -> Cannot | None:
+    """Why a clock of these cannot be chosen, if it cannot."""
+    if len(clocks) > 1:
+        return None
+    why = "there is one, so there is nothing to set" if clocks else "they cannot be listed, so none is set"
+    return Cannot(knob, f"{name}: {KNOBS[knob]}: {why}")
 
 
 @dataclass(frozen=True)

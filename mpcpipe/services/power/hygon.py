@@ -22,6 +22,7 @@ from mpcpipe.services.power.device import (
     PowerDevice,
     Reason,
     Sample,
+    no_choice,
 )
 
 DEADLINE_S = 10.0
@@ -88,11 +89,10 @@ class Hygon(PowerDevice):
         for knob, kind in (("sm", "sclk"), ("memory", "mclk")):
             found, _ = levels(text, kind, self.number)
             self._levels[knob] = found
-            if len(found) > 1:
+            if (found_none := no_choice(f"DCU {self.number}", knob, found)) is None:
                 knobs.add(knob)
             else:
-                why = "there is one level, so there is nothing to set" if found else "hy-smi lists no levels of it"
-                cannot.append(Cannot(knob, f"DCU {self.number}: {KNOBS[knob]}: {why}"))
+                cannot.append(found_none)
         cannot += [
             Cannot("limit", f"DCU {self.number}: its power limit is left alone: hy-smi has no reset for it"),
             Cannot(

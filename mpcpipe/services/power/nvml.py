@@ -16,11 +16,15 @@ from mpcpipe.services.power.device import (
     KNOBS,
     Cannot,
     Capabilities,
+    Codes,
     DeviceError,
     Original,
     PowerDevice,
     Reason,
     Sample,
+    no_choice,
+    refusal,
+    unless_lost,
 )
 
 T = TypeVar("T")
@@ -28,7 +32,7 @@ T = TypeVar("T")
 FIELD_POWER_INSTANT = 186
 """`NVML_FI_DEV_POWER_INSTANT`: of the moment; `nvmlDeviceGetPowerUsage` is a mean over a second on newer cards."""
 
-CODES: dict[int, tuple[Reason, str]] = {
+CODES: Codes = {
     1: (Reason.FAULT, "NVML was not initialized"),
     2: (Reason.ARGUMENT, "the driver takes no such value"),
     3: (Reason.UNSUPPORTED, "this GPU does not support it"),
@@ -63,7 +67,7 @@ CODES: dict[int, tuple[Reason, str]] = {
     29: (Reason.BUSY, "the GPU is in a state that forbids it"),
     999: (Reason.FAULT, "the driver reports an unknown error"),
 }
-"""NVML's codes: what they mean for us, and in words. Any other is a fault."""
+"""NVML's."""
 
 EVENTS = {
     0x4: "its power limit",
@@ -98,9 +102,8 @@ def call(pynvml: Any, what: str, function: Callable[..., T], *arguments: Any) ->
     try:
         return function(*arguments)
     except pynvml.NVMLError as error:
-        code = int(error.value)
-        reason, why = CODES.get(code, (Reason.FAULT, "the driver reports an error that is not known"))
-        raise DeviceError(f"{what}: {why} (NVML error {code})", reason) from error
+        unknown = "the driver reports an error that is not known"
+        raise refusal(what, "NVML", int(error.value), CODES, unknown) from error
 
 
 class Nvidia(PowerDevice):
@@ -121,12 +124,7 @@ class Nvidia(PowerDevice):
 
     def _try(self, function: Callable[..., T], *arguments: Any) -> T | None:
         """None for what the device does not tell. A lost GPU is raised."""
-        try:
-            return call(self._n, self.spec, function, self._handle, *arguments)
-        except DeviceError as error:
-            if error.reason is Reason.LOST:
-                raise
-            return None
+        return unless_lost(lambda: call(self._n, self.spec, function, self._handle, *arguments))
 
     def _ask(self, what: str, words: str, function: Callable[..., T], *arguments: Any) -> T | None:
         """Like `_try`, with a sentence among what cannot be done."""
@@ -154,8 +152,12 @@ class Nvidia(PowerDevice):
         sm: set[int] = set()
         for clock in memory or ():
             sm |= set(self._try(n.nvmlDeviceGetSupportedGraphicsClocks, clock) or ())
-        if not sm and self._why("sm") is None:
-            self._cannot.append(Cannot("sm", f"{self.name}: its clocks cannot be listed, so they are not set"))
+        choices = {"sm": sm, "memory": set(memory or ())}
+        self._cannot += [
+            found
+            for knob, clocks in choices.items()
+            if self._why(knob) is None and (found := no_choice(self.name, knob, clocks)) is not None
+        ]
         limits = self._ask("limit", "its power limits cannot be read", n.nvmlDeviceGetPowerManagementLimitConstraints)
         default = self._try(n.nvmlDeviceGetPowerManagementDefaultLimit)
         counts = self._ask(
@@ -166,12 +168,8 @@ class Nvidia(PowerDevice):
         self._counts = counts is not None
         self._ask("power", "its power cannot be read", n.nvmlDeviceGetPowerUsage)
         if knobs:
-            knobs -= {"sm"} if not sm else set()
-            knobs -= {"memory"} if not memory else set()
+            knobs -= {knob for knob, clocks in choices.items() if len(clocks) < 2}
             knobs -= {"limit"} if limits is None else set()
-        if len(memory or ()) == 1 and "memory" in knobs:
-            knobs -= {"memory"}
-            self._cannot.append(Cannot("memory", f"{self.name}: there is one memory clock, so there is nothing to set"))
         return Capabilities(
             self.uuid,
             self.name,

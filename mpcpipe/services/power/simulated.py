@@ -18,13 +18,13 @@ from mpcpipe.services.power import model
 from mpcpipe.services.power.cards import Card, card_named
 from mpcpipe.services.power.device import (
     KNOBS,
-    Cannot,
     Capabilities,
     DeviceError,
     Original,
     PowerDevice,
     Reason,
     Sample,
+    no_choice,
 )
 
 SLICE_S = 0.01
@@ -69,11 +69,8 @@ class Simulated(PowerDevice):
 
     def _capabilities(self) -> Capabilities:
         card = self.card
-        cannot = []
-        if len(card.memory_clocks_mhz) == 1:
-            cannot.append(
-                Cannot("memory", f"{card.title}, simulated: there is one memory clock, so there is nothing to set")
-            )
+        one = no_choice(f"{card.title}, simulated", "memory", card.memory_clocks_mhz)
+        cannot = [] if one is None else [one]
         return Capabilities(
             self.uuid,
             f"{card.title}, simulated",
