@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,6 +12,9 @@ from mpcpipe.cli import console
 from mpcpipe.cli.options import all_overrides, with_job, with_json
 from mpcpipe.errors import UsageError
 from mpcpipe.job.load import load
+
+if TYPE_CHECKING:
+    from mpcpipe.plan.plan import Plan
 
 
 @click.command(epilog="Example:  mpcpipe plan job.toml --net rtt=80ms,rate=1Gbps --set pipeline.stages=auto")
@@ -52,7 +56,7 @@ def plan(
             raise UsageError(f"--output {output}: cannot be written: {error.strerror}") from error
     if json_file != "-":
         console.table(
-            f"{described.name}: {found.schedule.name}, {found.microbatches} micro-batches, on {found.net}",
+            f"{described.name}: {_arrangement(found)}, on {found.net}",
             ("stage", "layers", "slots", "computing", "sent", "rounds"),
             [
                 (
@@ -90,6 +94,11 @@ def plan(
         console.blank()
         show(dealt)
     console.write_json(json_file, json.loads(found.to_json()) | {"stages_first": list(found.starts)} | dealt)
+
+
+def _arrangement(found: Plan) -> str:
+    pieces = f" in {found.pieces} pieces each" if found.pieces > 1 else ""
+    return f"{found.schedule.name}, {found.microbatches} micro-batch{'es' if found.microbatches > 1 else ''}{pieces}"
 
 
 def _parts(compute_s: float, bytes_s: float, latency_s: float) -> str:

@@ -258,7 +258,13 @@ class Pipeline:
 
     stages: tuple[int, ...] = key('the first layer of each stage, such as [0, 3, 6]; or "auto"', (0,), auto=())
     slots: tuple[int, ...] = key("workers of each stage; none: one each", (), auto=())
-    microbatches: int = key('pieces that a batch is worked on in; or "auto"', 1, low=1, auto=0)
+    microbatches: int = key('parts that a batch is worked on in; or "auto"', 1, low=1, auto=0)
+    pieces: int = key(
+        'pieces in which a micro-batch passes large layers, one computing while another is on the line; or "auto"',
+        1,
+        low=1,
+        auto=0,
+    )
     schedule: str = key(
         "the order of work",
         "sequential",
@@ -274,7 +280,9 @@ class Pipeline:
     @property
     def leaves_choice(self) -> bool:
         """Is part of it left to the planner?"""
-        return self.file is None and (not self.stages or not self.microbatches or self.schedule == "auto")
+        return self.file is None and (
+            not self.stages or not self.microbatches or not self.pieces or self.schedule == "auto"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,8 @@ Nothing is opened. Two ways lead to a function of one variable, both without ite
     narrow   all cuts are compared at once while the powers of x are computed; the bits select a cubic's coefficients
     wide     the bits select 1 / center of x's segment, so that x = center (1 + delta), then a quartic in delta
 
-Costs in rounds are those of replicated3 with 32 compared bits: comparison 7, bit to ring 2, product 3 with truncation.
+Costs in rounds are those of replicated3 with 32 compared bits: comparison 7, bit to ring 2, product with truncation 2 (of
+more than 2^14 elements 3).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import torch
 
 from mpcpipe.errors import ModelError
 from mpcpipe.nn.fixed import Fixed, product, raised, rescale
-from mpcpipe.nn.pieces import Centers, centers, cubics, rounded
+from mpcpipe.nn.piecewise import Centers, centers, cubics, rounded
 from mpcpipe.protocol.base import Partial, Protocol, Share
 from mpcpipe.protocol.rounds import gather
 from mpcpipe.ring.bilinear import MUL
@@ -69,7 +70,7 @@ async def exp(p: Protocol, x: Fixed, fraction_bits: int = 22, squarings: int = 3
     Range: x has at most 16 fraction bits (more are truncated, 2 rounds). Worst error over the domain, with 22 fraction
     bits of the result: 4e-6, a quarter of a unit of 16 fraction bits; with four squarings 2.2e-6, and 4e-7 below -6.
     Method: a quartic in x / 8 (x / 16), two products deep, then the squarings.
-    Cost: 15 rounds (18), 5 products with truncation an element (6).
+    Cost: 10 rounds (12), 5 products with truncation an element (6).
     """
     _needs(p, 64, "exp")
     x = raised(p, await rescale(p, x, min(x.fraction_bits, 16)), 16)
@@ -108,7 +109,7 @@ def _selected(p: Protocol, bits: Share, table: Sequence[int]) -> Share:
 
 
 async def _powers(p: Protocol, x: Fixed, times: Fixed | None) -> list[Fixed]:
-    """times * (1, x, x^2, x^3); without `times`, (x, x^2, x^3). 6 rounds."""
+    """times * (1, x, x^2, x^3); without `times`, (x, x^2, x^3). 4 rounds."""
     if times is None:
         square = await product(p, MUL, x, x, 20)
         return [x, square, await product(p, MUL, x, square, _CUBED_BITS)]
@@ -125,7 +126,7 @@ async def narrow(
     function: "reciprocal", "inverse_sqrt" or "log". x has at most 22 fraction bits.
     Worst error, four cubics an octave: relative 1.1e-5 for the reciprocal, 3.1e-6 for the inverse square root;
     absolute 3e-6 for the logarithm; plus a unit of the result.
-    Cost: 12 rounds: comparisons with 4 octaves - 1 cuts, and the powers of x beside them.
+    Cost: 11 rounds: comparisons with 4 octaves - 1 cuts, and the powers of x beside them.
     """
     _needs(p, 64, function)
     if octaves > 4:
@@ -162,7 +163,7 @@ def _bits_for(table: Sequence[Fraction]) -> int:
 
 
 async def _delta(p: Protocol, x: Fixed, table: Centers) -> tuple[Share, Fixed]:
-    """The segments' bits, and delta with x = center (1 + delta). 12 rounds."""
+    """The segments' bits, and delta with x = center (1 + delta). 11 rounds."""
     scale = _bits_for(table.inverses)
     if scale + x.fraction_bits + 3 > p.ring.bits - 2:
         largest = 1 / float(min(table.inverses))
@@ -174,7 +175,7 @@ async def _delta(p: Protocol, x: Fixed, table: Centers) -> tuple[Share, Fixed]:
 
 
 async def _quartic(p: Protocol, coefficients: Sequence[Fraction], delta: Fixed) -> Fixed:
-    """c0 + ... + c4 delta^4 at 24 fraction bits. 6 rounds."""
+    """c0 + ... + c4 delta^4 at 24 fraction bits. 4 rounds."""
     square = await product(p, MUL, delta, delta, _DELTA_BITS)
     c0, c1, c2, c3, c4 = coefficients
     bits = _DELTA_BITS + 10
@@ -192,7 +193,7 @@ async def wide(
     Worst relative error with 4 segments an octave: reciprocal 9e-6, inverse square root 2e-6; with 2 an octave: 4e-4
     and 9e-5; plus a unit of the result. Below `low` the result stays finite, at most 5.2 times function(low); above
     `high` it is meaningless. x needs so many fraction bits that `low` is many units.
-    Cost: 21 rounds, and a comparison for each segment and element.
+    Cost: 17 rounds, and a comparison for each segment and element.
     """
     _needs(p, 64, function)
     table = centers(function, *_span(low, high), per_octave)
@@ -203,14 +204,14 @@ async def wide(
 
 
 async def reciprocal(p: Protocol, x: Fixed, low: float, high: float, fraction_bits: int = 16) -> Fixed:
-    """1 / x for x in [low, high], low > 0. See `wide`. Cost: 21 rounds."""
+    """1 / x for x in [low, high], low > 0. See `wide`. Cost: 17 rounds."""
     return await wide(p, "reciprocal", x, low, high, fraction_bits)
 
 
 async def inverse_sqrt(
     p: Protocol, x: Fixed, low: float, high: float, fraction_bits: int = 16, per_octave: int = 4
 ) -> Fixed:
-    """1 / sqrt(x) for x in [low, high], low > 0. See `wide`. Cost: 21 rounds."""
+    """1 / sqrt(x) for x in [low, high], low > 0. See `wide`. Cost: 17 rounds."""
     return await wide(p, "inverse_sqrt", x, low, high, fraction_bits, per_octave)
 
 
@@ -218,7 +219,7 @@ async def log(p: Protocol, x: Fixed, low: float, high: float, fraction_bits: int
     """The natural logarithm of x in [low, high], low > 0.
 
     Worst absolute error: 2e-6 plus a unit. Below `low` the result is at least log(low) - 2.1.
-    Cost: 20 rounds (18, and 2 to truncate), a comparison for each quarter octave.
+    Cost: 17 rounds (15, and 2 to truncate), a comparison for each quarter octave.
     """
     _needs(p, 64, "log")
     table = centers("log", *_span(low, high), 4)

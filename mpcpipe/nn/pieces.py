@@ -1,107 +1,114 @@
-"""Public tables for piecewise polynomials, computed exactly: every party must get the same integers.
+"""A micro-batch in pieces: large layers are worked on so many rows at a time, one piece computing while another's
+messages travel.
 
-A share times a public integer that differs by one unit between two parties is garbage, so nothing here depends on a
-machine's mathematical library: tables come from rational numbers and from `decimal`, whose roots and logarithms are
-correctly rounded.
+    conv ── relu ── pool │ conv ── relu │ pool ── linear ── ...
+    ══════ pieces ══════ │ ═══ pieces ══│ ─── whole ────────
+
+A piece has scopes of its own, and with them masks of its own: the number of pieces is part of what is computed, as that
+of micro-batches is, and whether they overlap is not. Small results stay whole, where a piece would be all rounds and no
+bytes, and so do layers for which rows are not independent.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
-from dataclasses import dataclass
-from decimal import Context, Decimal
-from fractions import Fraction
-from functools import lru_cache
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
 
-_CONTEXT = Context(prec=40)
-# cos((2i + 1) pi / 8): Chebyshev's nodes for a cubic. Their exact value does not matter, that all parties use the
-# same does.
-_NODES = (Fraction(-924, 1000), Fraction(-383, 1000), Fraction(383, 1000), Fraction(924, 1000))
+import torch
 
-
-def _decimal(x: Fraction) -> Decimal:
-    return _CONTEXT.divide(Decimal(x.numerator), Decimal(x.denominator))
-
-
-def _reciprocal(x: Fraction) -> Fraction:
-    return 1 / x
-
-
-def _inverse_sqrt(x: Fraction) -> Fraction:
-    return 1 / Fraction(_CONTEXT.sqrt(_decimal(x)))
-
-
-def _log(x: Fraction) -> Fraction:
-    return Fraction(_CONTEXT.ln(_decimal(x)))
-
-
-FUNCTIONS: dict[str, Callable[[Fraction], Fraction]] = {
-    "reciprocal": _reciprocal,
-    "inverse_sqrt": _inverse_sqrt,
-    "log": _log,
-}
-
-
-def rounded(x: Fraction, bits: int) -> int:
-    """The integer nearest to x 2^bits."""
-    return ((2 * x.numerator << bits) + x.denominator) // (2 * x.denominator)
-
-
-@lru_cache(maxsize=64)
-def edges(low: Fraction, octaves: int, per_octave: int) -> tuple[Fraction, ...]:
-    """Edges of octaves * per_octave segments from `low` upwards, evenly spaced in the logarithm (to 2^-20)."""
-    steps = [
-        Fraction(rounded(Fraction(_CONTEXT.power(Decimal(2), _decimal(Fraction(i, per_octave)))), 20), 2**20)
-        for i in range(per_octave)
-    ]
-    return (*tuple(low * 2**octave * step for octave in range(octaves) for step in steps), low * 2**octaves)
+from mpcpipe.nn.fixed import Fixed, PartialGrad
+from mpcpipe.nn.grain import pieces_for
+from mpcpipe.nn.layers.base import Layer, Saved, full_names
+from mpcpipe.protocol.base import Protocol
+from mpcpipe.ring.bilinear import Shape
 
 
 @dataclass(frozen=True)
-class Cubics:
-    """A function on segments: cuts between them, and four coefficients (of 1, x, x^2, x^3) for each."""
+class Run:
+    """Layers `first` to `end` (without it), which are worked on in so many pieces."""
 
-    cuts: tuple[Fraction, ...]
-    coefficients: tuple[tuple[Fraction, ...], ...]
-
-
-def _interpolate(f: Callable[[Fraction], Fraction], low: Fraction, high: Fraction) -> tuple[Fraction, ...]:
-    """The cubic through f at the Chebyshev nodes of [low, high]."""
-    xs = [(low + high) / 2 + node * (high - low) / 2 for node in _NODES]
-    total = [Fraction(0)] * 4
-    for i, x in enumerate(xs):
-        basis = [Fraction(1)]
-        scale = f(x)
-        for j, other in enumerate(xs):
-            if i != j:
-                longer = [Fraction(0), *basis]
-                basis = [longer[k] - (other * basis[k] if k < len(basis) else 0) for k in range(len(longer))]
-                scale /= x - other
-        total = [t + scale * b for t, b in zip(total, basis, strict=True)]
-    return tuple(total)
+    first: int
+    end: int
+    pieces: int
 
 
-@lru_cache(maxsize=64)
-def cubics(function: str, octaves: int, per_octave: int = 4) -> Cubics:
-    """`function` on [1, 2^octaves]."""
-    bounds = edges(Fraction(1), octaves, per_octave)
-    pieces = itertools.pairwise(bounds)
-    return Cubics(bounds[1:-1], tuple(_interpolate(FUNCTIONS[function], low, high) for low, high in pieces))
+def row_numel(layer: Layer, shape: Shape) -> int:
+    """Elements of a row of the layer's result, which has this shape without its rows, for `pieces_for`."""
+    return 0 if layer.couples_rows else torch.Size(shape).numel()
 
 
-@dataclass(frozen=True)
-class Centers:
-    """For each segment of [low, high]: 1 / center and f(center), where x = center (1 + delta)."""
+def runs(layers: Sequence[Layer], shape: Shape, wanted: int) -> list[Run]:
+    """The layers for an input of this shape, neighbours with the same number of pieces together."""
+    counts = []
+    for layer in layers:
+        shape = layer.output_shape(shape)
+        counts.append(pieces_for(shape[0] * row_numel(layer, shape[1:]), shape[0], wanted))
+    found, first = [], 0
+    for pieces, group in groupby(counts):
+        end = first + len(list(group))
+        found.append(Run(first, end, pieces))
+        first = end
+    return found
 
-    cuts: tuple[Fraction, ...]
-    inverses: tuple[Fraction, ...]
-    values: tuple[Fraction, ...]
+
+def split(x: Fixed, pieces: int) -> list[Fixed]:
+    """Its rows in pieces, the larger ones first."""
+    if pieces == 1:
+        return [x]
+    return [Fixed(piece.contiguous(), x.fraction_bits) for piece in x.data.tensor_split(pieces, 1)]
 
 
-@lru_cache(maxsize=64)
-def centers(function: str, low: Fraction, octaves: int, per_octave: int) -> Centers:
-    """`function` at the middle of each segment of [low, low 2^octaves]."""
-    bounds = edges(low, octaves, per_octave)
-    middles = [2 / (1 / a + 1 / b) for a, b in itertools.pairwise(bounds)]
-    return Centers(bounds[1:-1], tuple(1 / m for m in middles), tuple(FUNCTIONS[function](m) for m in middles))
+def join(pieces: Sequence[Fixed]) -> Fixed:
+    """The inverse."""
+    if len(pieces) == 1:
+        return pieces[0]
+    (bits,) = {piece.fraction_bits for piece in pieces}
+    return Fixed(torch.cat([piece.data for piece in pieces], 1), bits)
+
+
+def numbered(microbatch: int, pieces: int) -> list[str]:
+    """What each piece of a micro-batch is called in scopes."""
+    return [str(microbatch)] if pieces == 1 else [f"{microbatch}.{piece}" for piece in range(pieces)]
+
+
+@dataclass
+class Passage:
+    """One piece in some consecutive layers: what each kept, and the gradient of each one's result.
+
+    layers: as they were in the forward pass. first: number of the first in its stage. name: of the piece, for scopes.
+    """
+
+    layers: Sequence[Layer]
+    first: int
+    name: str
+    saved: list[Saved] = field(default_factory=list)
+    dys: list[Fixed] = field(default_factory=list)
+
+    async def forward(self, p: Protocol, step: int, x: Fixed) -> Fixed:
+        """The last layer's result, in training mode."""
+        for layer in self.layers:
+            x, saved = await layer.forward(p.at(f"{step}/{layer.name}/{self.name}/F"), x, True)
+            self.saved.append(saved)
+        return x
+
+    async def input_grad(self, p: Protocol, step: int, dy: Fixed, spared: int) -> Fixed | None:
+        """The gradient of the first layer's input. None where that is of no use: up to layer `spared`."""
+        for index in reversed(range(len(self.layers))):
+            layer, at = self.layers[index], self.first + index
+            if at < spared:
+                return None
+            self.dys.insert(0, dy)
+            if at == spared and not layer.children():
+                return None
+            dy = await layer.input_grad(p.at(f"{step}/{layer.name}/{self.name}/B"), self.saved[index], dy)
+        return dy
+
+    async def weight_grad(self, p: Protocol, step: int) -> dict[str, PartialGrad]:
+        """The gradients of the weights, by `layer.parameter`."""
+        first = len(self.layers) - len(self.dys)
+        found: dict[str, PartialGrad] = {}
+        for layer, saved, dy in zip(self.layers[first:], self.saved[first:], self.dys, strict=True):
+            grads = await layer.weight_grad(p.at(f"{step}/{layer.name}/{self.name}/W"), saved, dy)
+            found |= full_names(layer, grads)
+        return found

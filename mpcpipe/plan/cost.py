@@ -14,6 +14,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mpcpipe.nn.chain import Chain
+from mpcpipe.nn.pieces import row_numel
 from mpcpipe.plan.drive import FEATURES, LOSS, Setting, Solo, SoloTape, drive_step
 from mpcpipe.plan.trace import Recorded, Segment, Trace, Work
 from mpcpipe.protocol.base import Cost
@@ -60,7 +61,12 @@ def chain_costs(chain: Chain, setting: Setting, rows: int, party: int = 0) -> Ch
 
     with meter:
         drive_step(chain, setting, setting.party(party, tape), rows, solo, enter)
-    layers = tuple(Recorded(name, {d: tuple(found[name, d]) for d in "FIWU" if (name, d) in found}) for name in names)
+    shaped = zip(chain.layers, chain.output_shapes, strict=True)
+    numels = {layer.name: row_numel(layer, shape) for layer, shape in shaped}
+    layers = tuple(
+        Recorded(name, {d: tuple(found[name, d]) for d in "FIWU" if (name, d) in found}, numels.get(name, 0))
+        for name in names
+    )
     return ChainCosts(rows, party, layers)
 
 

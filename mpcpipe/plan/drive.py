@@ -20,6 +20,7 @@ from mpcpipe.nn.layers import Layer, walk
 from mpcpipe.nn.layers.base import first_trained, with_factors_shown
 from mpcpipe.nn.loss import Loss, count_correct
 from mpcpipe.nn.optim import Optimizer
+from mpcpipe.nn.pieces import Passage, join, numbered, runs, split
 from mpcpipe.protocol.base import Protocol
 from mpcpipe.protocol.rounds import Operation, Received, Round, gather
 from mpcpipe.random.tape import Holders, Tape
@@ -35,8 +36,9 @@ FEATURES, LOSS = "features", "loss"
 class Setting:
     """How a chain is trained: everything that costs depend on, besides the chain and the rows of a micro-batch.
 
-    compare_bits, parties: as `Protocol`. classes: width of the target. learning_rate, batch_size: as the first step's.
-    owner: the party that shares the features of every micro-batch; None if they were shared before.
+    compare_bits, parties: as `Protocol`. pieces: as `nn.pieces`. classes: width of the target. learning_rate,
+    batch_size: as the first step's. owner: the party that shares the features of every micro-batch; None if they were
+    shared before.
     """
 
     protocol: type[Protocol]
@@ -48,6 +50,7 @@ class Setting:
     ring_bits: int = 64
     fraction_bits: int = 16
     compare_bits: int = 32
+    pieces: int = 1
     learning_rate: float = 0.1
     owner: int | None = None
 
@@ -74,7 +77,8 @@ class Solo:
         received: Received | None = None
         try:
             while True:
-                step = operation.send(received)  # type: ignore[arg-type]
+                step = operation.send(received)
+                assert isinstance(step, Round), "only a worker can overlap"
                 self.watch(step)
                 received = {
                     peer: [self.make((part.numel,), part.dtype) for part in parts]
@@ -142,11 +146,14 @@ def drive_step(
         enter(FEATURES, "F")
         x = Fixed(solo(p.at("0/features/0").share(value, setting.owner, shape)), setting.fraction_bits)
     target = solo.fixed(p, (rows, setting.classes), 0)
-    kept = []
-    for layer in layers:
+    kept: list[list[Passage]] = []
+    for index, layer in enumerate(layers):
         enter(layer.name, "F")
-        x, saved = solo(layer.forward(p.at(f"0/{layer.name}/0/F"), x, True))
-        kept.append(saved)
+        (run,) = runs([layer], x.shape, setting.pieces)
+        mine = [Passage([layer], index, name) for name in numbered(0, run.pieces)]
+        both = zip(mine, split(x, run.pieces), strict=True)
+        x = join(solo(gather(*[one.forward(p, 0, part) for one, part in both])))
+        kept.append(mine)
     loss = setting.make_loss()
     loss.working_bits = setting.fraction_bits
     enter(LOSS, "F")
@@ -154,21 +161,28 @@ def drive_step(
     if opens_loss:
         enter(LOSS, "V")
         solo(loss.value(p.at("0/loss value/0"), saved))
-    dys: list[Fixed] = []
     spared = first_trained(layers)
     for index in reversed(range(spared, len(layers))):
-        layer = layers[index]
-        dys.insert(0, dy)
-        if index > spared or layer.children():
-            enter(layer.name, "I")
-            dy = solo(layer.input_grad(p.at(f"0/{layer.name}/0/B"), kept[index], dy))
-    for layer, saved, dy in zip(layers[spared:], kept[spared:], dys, strict=True):
+        layer, mine = layers[index], kept[index]
+        enter(layer.name, "I" if index > spared or layer.children() else "")
+        both = zip(mine, split(dy, len(mine)), strict=True)
+        dxs = solo(gather(*[one.input_grad(p, 0, part, spared) for one, part in both]))
+        if dxs[0] is not None:
+            dy = join(dxs)
+    for layer, mine in zip(layers[spared:], kept[spared:], strict=True):
         enter(layer.name, "W")
-        grads = solo(layer.weight_grad(p.at(f"0/{layer.name}/0/W"), saved, dy))
+        grads = _sums(solo(gather(*[one.weight_grad(p, 0) for one in mine])))
         optimizers = {leaf.name: setting.make_optimizer() for leaf in walk([layer])}
         for step in (0, 1):
             enter(layer.name, "U" if step else "")
             solo(_update(layer, grads, optimizers, p, setting, step))
+
+
+def _sums(found: Sequence[dict[str, PartialGrad]]) -> dict[str, PartialGrad]:
+    sums = dict(found[0])
+    for grads in found[1:]:
+        sums |= {name: sums[name] + grad for name, grad in grads.items()}
+    return sums
 
 
 async def _update(
@@ -179,7 +193,6 @@ async def _update(
     setting: Setting,
     step: int,
 ) -> None:
-    named = {(key if "." in key else f"{layer.name}.{key}"): grad for key, grad in grads.items()}
     steps = []
 
     async def one(leaf: Layer, at: Protocol, own: dict[str, Fixed], given: dict[str, PartialGrad]) -> None:
@@ -188,7 +201,7 @@ async def _update(
 
     for leaf in walk([layer]):
         own = {f"{leaf.name}.{key}": value for key, value in leaf.parameters.items()}
-        given = {key: PartialGrad(grad.data.clone(), grad.fraction_bits) for key, grad in named.items() if key in own}
+        given = {key: PartialGrad(grad.data.clone(), grad.fraction_bits) for key, grad in grads.items() if key in own}
         if given:
             at = p.at(f"{step}/{leaf.name}/U")
             steps.append(one(leaf, at, own, given))

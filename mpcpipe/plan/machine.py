@@ -53,15 +53,19 @@ class Machine:
 
 @dataclass(frozen=True)
 class Node:
-    """A layer (or the loss, or sharing the features) in seconds: what it does in each direction."""
+    """A layer (or the loss, or sharing the features) in seconds: what it does in each direction.
+
+    row_numel: elements of a row of its result; 0 if it is never worked on in pieces.
+    """
 
     name: str
     traces: dict[str, TimedTrace] = field(default_factory=dict)
+    row_numel: int = 0
 
 
 def nodes(layers: tuple[Recorded, ...], machine: Machine) -> tuple[Node, ...]:
     """Every layer on a machine, from its rates."""
-    return tuple(Node(r.name, {d: machine.trace(trace) for d, trace in r.traces.items()}) for r in layers)
+    return tuple(Node(r.name, {d: machine.trace(trace) for d, trace in r.traces.items()}, r.row_numel) for r in layers)
 
 
 # Exact 64-bit products take six products of float64 numbers, so a device's figure here is its float64 rate (two

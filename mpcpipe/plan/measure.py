@@ -44,7 +44,7 @@ class Timing:
                 pieces = self._at(f"{layer.name}/{direction}", costs.rows)
                 both = zip(trace, pieces, strict=True)
                 traces[direction] = tuple(machine.timed(segment, seconds) for segment, seconds in both)
-            found.append(Node(layer.name, traces))
+            found.append(Node(layer.name, traces, layer.row_numel))
         return tuple(found)
 
     def _at(self, key: str, rows: int) -> list[float]:

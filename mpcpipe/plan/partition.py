@@ -1,4 +1,5 @@
-"""Where to cut, how many workers for each stage, how many micro-batches, which schedule: the smallest simulated step.
+"""Where to cut, how many workers for each stage, how many micro-batches and pieces, which schedule: the smallest
+simulated step.
 
 Dynamic programming proposes cuts and slots, such that the busiest worker has as little to do as possible; a bound that
 no schedule can beat sorts the proposals; the simulator decides, and stops where no bound promises a better one.
@@ -6,6 +7,7 @@ no schedule can beat sorts the proposals; the simulator decides, and stops where
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -33,6 +35,7 @@ class Wish:
     """What is given; None is for the planner to choose.
 
     starts: first layer of each stage. slots: workers of each stage. schedule: a name, or a schedule of one's own.
+    pieces: of a micro-batch in large layers.
     max_workers: the most workers of a party.
     """
 
@@ -40,6 +43,7 @@ class Wish:
     slots: tuple[int, ...] | None = None
     microbatches: int | None = None
     schedule: str | Schedule | None = None
+    pieces: int | None = None
     max_workers: int = 6
     max_simulations: int = 200
     loss_alone: bool = False
@@ -57,10 +61,10 @@ class Candidate:
     bound: Bound
 
     @property
-    def effort(self) -> tuple[int, int, int]:
-        """What it needs, for ties: workers, micro-batches, and the more unusual schedule."""
+    def effort(self) -> tuple[int, int, int, int]:
+        """What it needs, for ties: workers, micro-batches, pieces, and the more unusual schedule."""
         known = EXACT.index(self.schedule.name) if self.schedule.name in EXACT else len(EXACT)
-        return len(self.schedule.workers), self.cut.microbatches, known
+        return len(self.schedule.workers), self.cut.microbatches, self.cut.pieces, known
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,7 @@ def choose(nodes_of: NodesOf, layers: int, batch_size: int, net: Net, cores: flo
     best, simulation = search.best()
     while wish.starts is None and not isinstance(wish.schedule, Schedule):
         for starts in _shifted(best.cut.starts, layers):
-            cut = Cut(cached, starts, batch_size, best.cut.microbatches)
+            cut = Cut(cached, starts, batch_size, best.cut.microbatches, best.cut.pieces)
             limit = bound(best.schedule, cut.trace, net, cores, sequential_s)
             found.append(Candidate(cut, best.schedule, limit))
             search.look_at(found[-1], more=20)
@@ -173,13 +177,20 @@ def _candidates(
             if (starts, slots) in seen or (wish.microbatches is None and max(slots) > count):
                 continue
             seen.add((starts, slots))
-            cut = Cut(nodes_of, starts, batch_size, count)
-            for name in named:
+            overlap = wish.schedule != "sequential"
+            cuts = [Cut(nodes_of, starts, batch_size, count, pieces, overlap) for pieces in _pieces(wish)]
+            for cut, name in itertools.product(cuts, named):
                 # a schedule that cannot have the slots that were asked for says so itself
-                wanted = _suits(name, slots) if wish.schedule is None else _fits(name, slots) or wish.slots is not None
-                if not wanted:
-                    continue
-                yield cut, made(name, slots, count, ASYNC_STEPS if name == "async" else 1)
+                fits = _fits(name, slots) or wish.slots is not None
+                if fits if wish.schedule is not None else _suits(name, slots, cut.pieces):
+                    yield cut, made(name, slots, count, ASYNC_STEPS if name == "async" else 1)
+
+
+def _pieces(wish: Wish) -> Sequence[int]:
+    """Numbers of pieces to try. Where nothing overlaps they are of no use."""
+    if wish.pieces is not None:
+        return [wish.pieces]
+    return [1] if wish.schedule == "sequential" else [1, 2, 4]
 
 
 def _given(
@@ -197,7 +208,7 @@ def _given(
     if found is None:
         stages = f"stages = {list(wish.starts)}" if wish.starts else f"{len(costs)} layers"
         raise PlanError(f"the schedule has {schedule.stages} stages, which do not fit {stages}")
-    return Cut(nodes_of, found[0], batch_size, count), schedule
+    return Cut(nodes_of, found[0], batch_size, count, wish.pieces or 1), schedule
 
 
 def _fits(name: str, slots: tuple[int, ...]) -> bool:
@@ -207,11 +218,11 @@ def _fits(name: str, slots: tuple[int, ...]) -> bool:
     return name != "interleaved" or len(set(slots)) == 1
 
 
-def _suits(name: str, slots: tuple[int, ...]) -> bool:
+def _suits(name: str, slots: tuple[int, ...], pieces: int) -> bool:
     """Whether a schedule is worth a try: where it would be the same as another it is not."""
     if name == "sequential":
-        return slots == (1,)
-    if sum(slots) == 1 or not _fits(name, slots):
+        return slots == (1,) and pieces == 1
+    if (sum(slots) == 1 and pieces == 1) or not _fits(name, slots):
         return False
     if name == "interleaved":
         return len(slots) > 2

@@ -1,4 +1,4 @@
-"""A plan: the cut, the slots, the micro-batches and the schedule that a job runs with, and what they are to take."""
+"""A plan: the cut, slots, micro-batches, pieces and the schedule that a job runs with, and what they are to take."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mpcpipe.plan.check import validate
 from mpcpipe.plan.partition import Choice
 from mpcpipe.plan.simulate import Span
 
-FORMAT = 1
+FORMAT = 2
 _RESOLUTION = 1000
 
 
@@ -36,7 +36,8 @@ class StageCost:
 class Plan:
     """Frozen, and the same at every party. `job`: digest of the job that it was made for.
 
-    predicted_step_s: simulated. sequential_step_s: of the run without a pipeline. bound_s, limited_by: `Bound`.
+    pieces: of a micro-batch in large layers. predicted_step_s: simulated. sequential_step_s: of the run without a
+    pipeline. bound_s, limited_by: `Bound`.
     compute_s, bytes_s, latency_s: C, B and L of a step. spans: who does what when in the simulated step.
     """
 
@@ -44,6 +45,7 @@ class Plan:
     schedule: Schedule
     stages: tuple[StageCost, ...]
     batch_size: int
+    pieces: int
     machine: str
     net: str
     cores: float
@@ -127,6 +129,7 @@ def make_plan(choice: Choice, job: str, machine: str, net: str, cores: float) ->
         best.schedule,
         tuple(stages),
         best.cut.batch_size,
+        best.cut.pieces,
         machine,
         net,
         cores,

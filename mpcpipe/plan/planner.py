@@ -7,6 +7,7 @@ this machine   ──> seconds of every piece     ───┴──> layers in 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ def plan_for(
 
     Parties measure different seconds, so one of them plans, and tells the others. Errors: PlanError, as `choose`.
     """
+    setting = replace(setting, pieces=1)  # the planner makes them itself
     here = this_machine(cache) if machine is None else machine
     nodes_of = measured(chain, setting, here, cache) if machine is None else estimated(chain, setting, machine)
     cores = core_share(here, local_parties)

@@ -5,12 +5,13 @@ All parties run the same schedule in step, so one party is simulated and its pee
     cores   one worker uses one at most; workers take turns on them, or share them evenly
     line    one a party and direction, shared evenly by the workers that send
     round   over when the worker's own bytes have left the line and one latency has passed (its peers' came as late)
+    pieces  a worker goes on with the next piece while the messages of others are on their way
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -93,21 +94,29 @@ class _Phase(Enum):
 
     IDLE = "idle"
     COMPUTES = "computes"
-    SENDS = "sends"
     WAITS = "waits"
 
 
 @dataclass
 class _Running:
-    """A worker: where it is in its list, and in the trace of its action. left_s: of its phase, at full speed."""
+    """A worker: where it is in its list, and in the trace of its action.
+
+    left_s: of what it computes, at full speed. line: seconds of each message that has not left, at full rate. flying:
+    when each of those arrives that have. before, now: pieces of the last segment and of this one whose round is over.
+    """
 
     index: int
     groups: list[tuple[Action, ...]]
     at: int = 0
     trace: TimedTrace = ()
     segment: int = 0
+    piece: int = 0
+    before: int = 0
+    now: int = 0
     phase: _Phase = _Phase.IDLE
     left_s: float = 0.0
+    line: deque[float] = field(default_factory=deque)
+    flying: deque[float] = field(default_factory=deque)
     since_s: float = 0.0
     compute_s: float = 0.0
     wait_s: float = 0.0
@@ -115,6 +124,35 @@ class _Running:
     @property
     def finished(self) -> bool:
         return self.at == len(self.groups)
+
+    @property
+    def over(self) -> bool:
+        """Is all of the action computed?"""
+        return self.segment == len(self.trace)
+
+    def pieces(self, segment: int) -> int:
+        return self.trace[segment].pieces if 0 <= segment < len(self.trace) else 1
+
+    @property
+    def may_go_on(self) -> bool:
+        """Is the round over that the next piece of computing, or the end, needs?"""
+        last = self.pieces(self.segment - 1) if self.segment else 0
+        if not self.over and self.pieces(self.segment) == last:
+            return self.before > self.piece
+        return self.before == last
+
+    def arrived(self) -> None:
+        """A piece's round is over; the last segment's are first."""
+        if self.segment and self.before < self.pieces(self.segment - 1):
+            self.before += 1
+        else:
+            self.now += 1
+
+    def next_piece(self) -> None:
+        """One is computed."""
+        self.piece += 1
+        if self.piece == self.pieces(self.segment):
+            self.segment, self.piece, self.before, self.now = self.segment + 1, 0, self.now, 0
 
 
 @dataclass
@@ -130,18 +168,16 @@ class _Model:
     updates_s: list[float] = field(default_factory=list)
     news: bool = True
 
-    def speeds(self, workers: Sequence[_Running]) -> dict[int, float]:
-        """How fast each busy worker gets on, by index."""
+    def speeds(self, workers: Sequence[_Running]) -> tuple[dict[int, float], dict[int, float]]:
+        """How fast each worker that computes, and each that sends, gets on, by index."""
         computing = [w for w in workers if w.phase is _Phase.COMPUTES]
         if self.turns:
             computing = sorted(computing, key=lambda w: (w.since_s, w.index))[: max(1, int(self.cores))]
-        found: dict[int, float] = {}
-        sending = [w for w in workers if w.phase is _Phase.SENDS]
-        waiting = [w for w in workers if w.phase is _Phase.WAITS]
-        for own, capacity in ((computing, self.cores), (sending, 1.0), (waiting, math.inf)):
-            for worker in own:
-                found[worker.index] = min(1.0, capacity / len(own))
-        return found
+        sending = [w for w in workers if w.line]
+        return (
+            {w.index: min(1.0, self.cores / len(computing)) for w in computing},
+            {w.index: 1.0 / len(sending) for w in sending},
+        )
 
     def ready(self, actions: Sequence[Action]) -> bool:
         return all(
@@ -152,37 +188,39 @@ class _Model:
 
     def go_on(self, worker: _Running) -> bool:
         """What comes next for a worker, if its phase is over. Takes no time."""
-        phase = worker.phase
-        if phase is _Phase.IDLE:
+        if worker.phase is _Phase.IDLE:
             if worker.finished or not self.ready(worker.groups[worker.at]):
                 return False
             traces = [self.trace_of(action) for action in worker.groups[worker.at]]
             worker.trace = side_by_side(traces) if len(traces) > 1 else traces[0]
-            worker.segment = 0
+            worker.segment = worker.piece = worker.before = worker.now = 0
+            self.compute(worker)
+            return True
+        if worker.phase is _Phase.WAITS:
+            if not worker.may_go_on:
+                return False
+            self.note(worker, False)
             self.compute(worker)
             return True
         if worker.left_s > _NOTHING_S:
             return False
-        if phase is _Phase.COMPUTES:
-            self.note(worker, True)
-            now: Timed = worker.trace[worker.segment]
-            if now.is_round:
-                nbytes = max(now.sent_bytes, now.received_bytes)
-                worker.phase, worker.left_s = _Phase.SENDS, nbytes / self.net.rate_bytes_per_s
-                return True
-        elif phase is _Phase.SENDS:
-            worker.phase, worker.left_s = _Phase.WAITS, self.net.latency_s
-            return True
+        self.note(worker, True)
+        now: Timed = worker.trace[worker.segment]
+        if now.is_round:
+            worker.line.append(max(now.sent_bytes, now.received_bytes) / self.net.rate_bytes_per_s)
         else:
-            self.note(worker, False)
-        worker.segment += 1
+            worker.arrived()
+        worker.next_piece()
         self.compute(worker)
         return True
 
     def compute(self, worker: _Running) -> None:
-        """The next piece of computing; after the last, the action is done."""
+        """The next piece of computing, or waiting for what it needs; after the last, the action is done."""
         worker.since_s = self.now_s
-        if worker.segment < len(worker.trace):
+        if not worker.may_go_on:
+            worker.phase = _Phase.WAITS
+            return
+        if not worker.over:
             worker.phase, worker.left_s = _Phase.COMPUTES, worker.trace[worker.segment].compute_s
             return
         worker.phase, self.news = _Phase.IDLE, True
@@ -191,6 +229,32 @@ class _Model:
             if action.kind == "U":
                 self.updates_s.append(self.now_s)
         worker.at += 1
+
+    def pass_time(self, workers: Sequence[_Running]) -> bool:
+        """Go on to the next thing that happens; False if nothing does any more."""
+        computing, sending = self.speeds(workers)
+        ahead_s = min(
+            [workers[index].left_s / speed for index, speed in computing.items()]
+            + [workers[index].line[0] / speed for index, speed in sending.items()]
+            + [worker.flying[0] - self.now_s for worker in workers if worker.flying],
+            default=math.inf,
+        )
+        if math.isinf(ahead_s):
+            return False
+        self.now_s += ahead_s
+        for index, speed in computing.items():
+            workers[index].left_s -= ahead_s * speed
+        for index, speed in sending.items():
+            line = workers[index].line
+            line[0] -= ahead_s * speed
+            if line[0] <= _NOTHING_S:
+                line.popleft()
+                workers[index].flying.append(self.now_s + self.net.latency_s)
+        for worker in workers:
+            while worker.flying and worker.flying[0] <= self.now_s + _NOTHING_S:
+                worker.flying.popleft()
+                worker.arrived()
+        return True
 
     def note(self, worker: _Running, computes: bool) -> None:
         took = self.now_s - worker.since_s
@@ -214,15 +278,9 @@ def simulate(schedule: Schedule, trace_of: TraceOf, net: Net, cores: float, turn
     """
     model = _Model(schedule, trace_of, net, cores, turns)
     workers = [_Running(index, _groups(worker.actions)) for index, worker in enumerate(schedule.workers)]
-    while True:
+    _settle(model, workers)
+    while model.pass_time(workers):
         _settle(model, workers)
-        speeds = model.speeds(workers)
-        if not speeds:
-            break
-        ahead_s = min(workers[index].left_s / speed for index, speed in speeds.items())
-        model.now_s += ahead_s
-        for index, speed in speeds.items():
-            workers[index].left_s -= ahead_s * speed
     assert all(w.finished for w in workers), "the schedule deadlocks; validate it first"
     total_s = model.now_s
     times = tuple(

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from mpcpipe.errors import PlanError
+from mpcpipe.nn.grain import pieces_for
 from mpcpipe.plan.actions import Action
 from mpcpipe.plan.machine import Node
 from mpcpipe.plan.trace import Timed, TimedTrace, Totals, side_by_side, totals
@@ -49,14 +50,18 @@ def split(rows: int, microbatches: int) -> tuple[int, ...]:
 def joined(traces: Iterable[TimedTrace]) -> TimedTrace:
     """One after another; computing that no round separates becomes one piece."""
     out: list[Timed] = []
-    open_s = 0.0
+    open_s, pieces = 0.0, 1
     for trace in traces:
         for piece in trace:
+            if piece.pieces != pieces and open_s:
+                out.append(Timed(open_s, pieces=pieces))
+                open_s = 0.0
+            pieces = piece.pieces
             open_s += piece.compute_s
             if piece.is_round:
-                out.append(Timed(open_s, piece.sent_bytes, piece.received_bytes))
+                out.append(Timed(open_s, piece.sent_bytes, piece.received_bytes, pieces))
                 open_s = 0.0
-    return (*out, Timed(open_s)) if open_s else tuple(out)
+    return (*out, Timed(open_s, pieces=pieces)) if open_s else tuple(out)
 
 
 def between(few: tuple[Node, ...], few_rows: int, many: tuple[Node, ...], many_rows: int) -> NodesOf:
@@ -74,7 +79,7 @@ def between(few: tuple[Node, ...], few_rows: int, many: tuple[Node, ...], many_r
 
         def node(a: Node, b: Node) -> Node:
             both = {d: zip(trace, b.traces[d], strict=True) for d, trace in a.traces.items()}
-            return Node(a.name, {d: tuple(piece(x, y) for x, y in pairs) for d, pairs in both.items()})
+            return Node(a.name, {d: tuple(piece(x, y) for x, y in pairs) for d, pairs in both.items()}, a.row_numel)
 
         return tuple(node(a, b) for a, b in zip(few, many, strict=True))
 
@@ -83,12 +88,17 @@ def between(few: tuple[Node, ...], few_rows: int, many: tuple[Node, ...], many_r
 
 @dataclass(frozen=True)
 class Cut:
-    """A chain cut into stages, for a batch in micro-batches. starts: first layer of each stage."""
+    """A chain cut into stages, for a batch in micro-batches. starts: first layer of each stage.
+
+    pieces: as `nn.pieces`. overlap: one computes while another's messages travel; otherwise they share their rounds.
+    """
 
     nodes_of: NodesOf
     starts: tuple[int, ...]
     batch_size: int
     microbatches: int
+    pieces: int = 1
+    overlap: bool = True
     _cache: dict[tuple[int, str, int], TimedTrace] = field(default_factory=dict, compare=False, repr=False)
 
     def trace(self, action: Action) -> TimedTrace:
@@ -115,12 +125,24 @@ class Cut:
 
     def _make(self, stage: int, kind: str, rows: int) -> TimedTrace:
         features, layers, loss = self._parts(stage, rows)
-        if kind == "F":
-            return joined(node.traces.get("F", ()) for node in (features, *layers, loss))
         if kind == "U":
             return side_by_side([node.traces.get("U", ()) for node in layers])
-        back = [node.traces.get("I", ()) for node in reversed(layers)]
-        weights = [node.traces.get("W", ()) for node in layers]
+        whole = {node.name: node for node in layers}
+        parts = {node.name: node for node in self.nodes_of(-(-rows // self.pieces))} if self.pieces > 1 else {}
+
+        def trace(name: str, direction: str) -> TimedTrace:
+            node = whole[name]
+            pieces = pieces_for(node.row_numel * rows, rows, self.pieces)
+            if pieces == 1:
+                return node.traces.get(direction, ())
+            own = parts[name].traces.get(direction, ())
+            return tuple(replace(one, pieces=pieces) for one in own) if self.overlap else side_by_side([own] * pieces)
+
+        if kind == "F":
+            own = [trace(node.name, "F") for node in layers]
+            return joined([features.traces.get("F", ()), *own, loss.traces.get("F", ())])
+        back = [trace(node.name, "I") for node in reversed(layers)]
+        weights = [trace(node.name, "W") for node in layers]
         return joined({"I": back, "W": weights, "B": back + weights}[kind])
 
     def totals(self, stage: int) -> Totals:

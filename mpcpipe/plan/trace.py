@@ -51,11 +51,15 @@ Trace = tuple[Segment, ...]
 
 @dataclass(frozen=True)
 class Timed:
-    """Seconds of computing on one core, and the round after it: payload bytes out and in. No bytes: no round."""
+    """Seconds of computing on one core, and the round after it: payload bytes out and in. No bytes: no round.
+
+    pieces: this so many times, one of them computing while another's messages travel; one round all the same.
+    """
 
     compute_s: float = 0.0
     sent_bytes: int = 0
     received_bytes: int = 0
+    pieces: int = 1
 
     @property
     def is_round(self) -> bool:
@@ -80,7 +84,11 @@ TimedTrace = tuple[Timed, ...]
 
 def totals(trace: Sequence[Timed]) -> Totals:
     """Sums over a trace."""
-    return Totals(sum(t.compute_s for t in trace), sum(t.sent_bytes for t in trace), sum(t.is_round for t in trace))
+    return Totals(
+        sum(t.compute_s * t.pieces for t in trace),
+        sum(t.sent_bytes * t.pieces for t in trace),
+        sum(t.is_round for t in trace),
+    )
 
 
 def side_by_side(traces: Sequence[TimedTrace]) -> TimedTrace:
@@ -96,8 +104,10 @@ def side_by_side(traces: Sequence[TimedTrace]) -> TimedTrace:
 class Recorded:
     """What one layer does for one micro-batch, by direction: F, I, W; and U, once a step.
 
-    A direction that is spared (the first layer's I) or that the loss does not have is absent.
+    A direction that is spared (the first layer's I) or that the loss does not have is absent. row_numel: elements of a
+    row of its result, 0 where that does not matter (`nn.pieces.row_numel`).
     """
 
     name: str
     traces: dict[str, Trace] = field(default_factory=dict)
+    row_numel: int = 0

@@ -5,12 +5,13 @@
 
 A `Round` says what this party sends to whom and what it expects from whom. `run` drives a coroutine over a mesh;
 `gather` advances several in lockstep and joins their rounds, so that independent operations cost the rounds of the
-longest and small messages leave in one frame. All parties run the same coroutines, so all agree on rounds, labels and
-lengths.
+longest and small messages leave in one frame. `Overlap` has each send as soon as it can, so that one computes while
+another's messages travel. All parties run the same coroutines, so all agree on rounds, labels, lengths and their order.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Coroutine, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
@@ -21,7 +22,7 @@ from mpcpipe.link.base import Mesh, Part
 
 T = TypeVar("T")
 Received = Mapping[int, list[torch.Tensor]]
-Operation = Coroutine["Round", Received, T]
+Operation = Coroutine["Round | Overlap", Any, T]
 
 
 @dataclass(frozen=True)
@@ -36,18 +37,63 @@ class Round:
         return (yield self)
 
 
+@dataclass(frozen=True)
+class Overlap:
+    """Independent operations, one of which computes while another's messages travel. `await` it for their results.
+
+        compute  a1 b1 a2 b2 a3 b3            with gather:  a1+b1       a2+b2       a3+b3
+        line        a1 b1 a2 b2 a3 b3                            a1+b1       a2+b2       a3+b3
+
+    They are taken up in turn, whatever arrives first, so that frames leave in the same order at all parties. Rounds:
+    those of the longest, as with `gather`; a frame for each of them, not one for all. Only `run` carries it out.
+    """
+
+    operations: Sequence[Operation[Any]]
+
+    def __await__(self) -> Generator[Overlap, list[Any], list[Any]]:
+        return (yield self)
+
+
 def run(operation: Operation[T], mesh: Mesh) -> T:
     """Carry out `operation`, round by round, over `mesh`; returns its result."""
     try:
-        step = operation.send(cast(Received, None))
+        step = operation.send(None)
         while True:
-            mesh.send(step.label, step.send)
-            received = mesh.receive(step.label, step.receive)
-            step = operation.send(received)
+            if isinstance(step, Overlap):
+                step = operation.send(_overlapped(step.operations, mesh))
+            else:
+                mesh.send(step.label, step.send)
+                step = operation.send(mesh.receive(step.label, step.receive))
     except StopIteration as finished:
         return cast(T, finished.value)
     finally:
         operation.close()
+
+
+def _overlapped(operations: Sequence[Operation[Any]], mesh: Mesh) -> list[Any]:
+    results: list[Any] = [None] * len(operations)
+    sent: deque[tuple[int, Round]] = deque()
+
+    def advance(index: int, received: Received | None) -> None:
+        try:
+            step = operations[index].send(received)
+        except StopIteration as finished:
+            results[index] = finished.value
+            return
+        assert isinstance(step, Round), "one Overlap inside another"
+        mesh.send(step.label, step.send)
+        sent.append((index, step))
+
+    try:
+        for index in range(len(operations)):
+            advance(index, None)
+        while sent:
+            index, step = sent.popleft()
+            advance(index, mesh.receive(step.label, step.receive))
+    finally:
+        for operation in operations:
+            operation.close()
+    return results
 
 
 def _join(rounds: Sequence[Round]) -> Round:
@@ -71,13 +117,16 @@ def _part(step: Round, received: Received, taken: dict[int, int]) -> Received:
 
 
 async def gather(*operations: Operation[Any]) -> list[Any]:
-    """Run independent operations side by side; returns their results in order. Rounds: those of the longest."""
-    results: list[Any] = [None] * len(operations)
-    waiting: dict[int, Round] = {}
+    """Run independent operations side by side; returns their results in order. Rounds: those of the longest.
 
-    def advance(index: int, received: Received | None) -> None:
+    One that wants an `Overlap` gets it once all others want one, too, or are done.
+    """
+    results: list[Any] = [None] * len(operations)
+    waiting: dict[int, Round | Overlap] = {}
+
+    def advance(index: int, received: Any) -> None:
         try:
-            waiting[index] = operations[index].send(cast(Received, received))
+            waiting[index] = operations[index].send(received)
         except StopIteration as finished:
             waiting.pop(index, None)
             results[index] = finished.value
@@ -86,10 +135,10 @@ async def gather(*operations: Operation[Any]) -> list[Any]:
         for index in range(len(operations)):
             advance(index, None)
         while waiting:
-            now = list(waiting.items())
-            if len(now) == 1:
-                index, step = now[0]
-                advance(index, await step)
+            now = [(index, step) for index, step in waiting.items() if isinstance(step, Round)]
+            if len(now) <= 1:
+                index, alone = now[0] if now else next(iter(waiting.items()))
+                advance(index, await alone)
                 continue
             received = await _join([step for _, step in now])
             taken: dict[int, int] = {}

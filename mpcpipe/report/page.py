@@ -130,10 +130,11 @@ def arrangement(run: Run) -> str:
     """How the work was ordered, in words."""
     r = run.result
     stages, slots = r.get("stages") or [0], r.get("slots") or [1]
-    if len(stages) == 1 and sum(slots) == 1 and r.get("microbatches", 1) == 1:
+    if len(stages) == 1 and sum(slots) == 1 and r.get("microbatches", 1) == r.get("pieces", 1) == 1:
         return "one worker a party, one thing after another"
     first = f"{len(stages)} stage{'s' if len(stages) > 1 else ''} from layers {', '.join(map(str, stages))}"
-    return f"{r.get('schedule')}: {first}; {_slots(slots)}; {r.get('microbatches')} micro-batches"
+    pieces = f", large layers in {r['pieces']} pieces" if r.get("pieces", 1) > 1 else ""
+    return f"{r.get('schedule')}: {first}; {_slots(slots)}; {r.get('microbatches')} micro-batches{pieces}"
 
 
 def _slots(slots: Sequence[int]) -> str:

@@ -68,9 +68,9 @@ def calls_of(job: Job) -> set[Call]:
     _, chain = build_chain(job)
     for layer in walk(chain.layers):
         layer.working_bits = job.protocol.fraction_bits
-    batch, pieces = job.train.batch_size, job.pipeline.microbatches or 1
+    batch, parts = job.train.batch_size, job.pipeline.microbatches or 1
     with noted() as calls:
-        for rows in {batch // pieces, math.ceil(batch / pieces)} - {0}:
+        for rows in {batch // parts, math.ceil(batch / parts)} - {0}:
             chain_costs(chain, setting_of(job), rows)
     return calls
 

@@ -32,8 +32,6 @@ from mpcpipe.protocol.registry import protocol_named
 from mpcpipe.runtime.openings import RIGHT_ANSWERS, expected_openings
 from mpcpipe.runtime.recipe import loss_of, optimizer_of
 
-PLANNED = ("stages", "slots", "microbatches", "schedule")
-
 
 def job_digest(job: Job) -> str:
     """Digest of everything that a plan depends on: the public keys of the job, but how it is to be worked on."""
@@ -64,6 +62,7 @@ def setting_of(job: Job) -> Setting:
         ring_bits=job.protocol.ring_bits,
         fraction_bits=job.protocol.fraction_bits,
         compare_bits=job.protocol.compare_bits,
+        pieces=job.pipeline.pieces or 1,
         learning_rate=job.train.learning_rate,
         owner=None if job.data.sharing == "once" else job.number(first),
     )
@@ -91,7 +90,7 @@ class Dealings:
 def dealings_of(job: Job) -> Dealings | None:
     """What the job needs of its dealer, exactly; None if its protocol has none. Opens no data file.
 
-    Micro-batches that are left to the planner count as one.
+    Micro-batches and pieces that are left to the planner count as one.
     """
     if protocol_named(job.protocol.name).dealer is None:
         return None
@@ -99,8 +98,8 @@ def dealings_of(job: Job) -> Dealings | None:
     for layer in walk(chain.layers):
         layer.working_bits = job.protocol.fraction_bits
     setting, batches = setting_of(job), Batches(job)
-    pieces = torch.arange(job.train.batch_size).tensor_split(job.pipeline.microbatches or 1)
-    step, loss = step_dealt(chain, setting, [len(piece) for piece in pieces])
+    parts = torch.arange(job.train.batch_size).tensor_split(job.pipeline.microbatches or 1)
+    step, loss = step_dealt(chain, setting, [len(part) for part in parts])
     whys = [opening.why for opening in expected_openings(job, chain, batches.steps_per_epoch)]
     evaluations, every = whys.count(RIGHT_ANSWERS), job.reveal.loss_every
     evaluation = Dealt()
@@ -115,7 +114,7 @@ def _wish(job: Job) -> Wish:
     schedule: str | Schedule | None = None if p.schedule == "auto" else p.schedule
     if p.file is not None:
         schedule = loads(Path(p.file).read_text())
-    return Wish(p.stages or None, p.slots or None, p.microbatches or None, schedule)
+    return Wish(p.stages or None, p.slots or None, p.microbatches or None, schedule, p.pieces or None)
 
 
 def planned(job: Job, plan: Plan) -> Job:
@@ -126,6 +125,7 @@ def planned(job: Job, plan: Plan) -> Job:
         stages=plan.starts,
         slots=plan.slots,
         microbatches=plan.microbatches,
+        pieces=plan.pieces,
         schedule=plan.schedule.name,
     )
     return replace(job, pipeline=chosen)
@@ -137,6 +137,7 @@ def overrides_of(plan: Plan) -> list[str]:
         f"pipeline.stages={list(plan.starts)}",
         f"pipeline.slots={list(plan.slots)}",
         f"pipeline.microbatches={plan.microbatches}",
+        f"pipeline.pieces={plan.pieces}",
         f'pipeline.schedule="{plan.schedule.name}"',
     ]
 

@@ -18,8 +18,9 @@ def shared_of(
 ) -> Shared:
     """The layers must have their weights already: optimizers are made for those that do."""
     keep = arrangement.schedule_of(arrangement.without_flush).staleness
+    pieces, overlap = job.pipeline.pieces, arrangement.schedule.name != "sequential"
     stages = [
-        Stage(layers, lambda: optimizer_of(job.train), first=index == 0, keep=keep)
+        Stage(layers, lambda: optimizer_of(job.train), index == 0, keep, pieces, overlap)
         for index, layers in enumerate(arrangement.cut(chain.layers))
     ]
     loss = loss_of(job.train, job.protocol.fraction_bits)

@@ -14,14 +14,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 from mpcpipe.nn.fixed import Fixed, PartialGrad
 from mpcpipe.nn.layers import Layer, walk
-from mpcpipe.nn.layers.base import Saved, first_trained, full_names, replica, set_parameters, with_factors_shown
+from mpcpipe.nn.layers.base import first_trained, replica, set_parameters, with_factors_shown
 from mpcpipe.nn.optim import Optimizer
+from mpcpipe.nn.pieces import Passage, join, numbered, runs, split
 from mpcpipe.protocol.base import Protocol
-from mpcpipe.protocol.rounds import gather
+from mpcpipe.protocol.rounds import Operation, Overlap, gather
 
 
 @dataclass(frozen=True)
@@ -30,15 +32,6 @@ class At:
 
     step: int
     microbatch: int
-
-
-@dataclass
-class InFlight:
-    """One micro-batch inside a stage: its layers, what each kept, and the gradient of each layer's result."""
-
-    layers: Sequence[Layer]
-    saved: list[Saved] = field(default_factory=list)
-    dys: list[Fixed] = field(default_factory=list)
 
 
 async def infer(layers: Sequence[Layer], p: Protocol, scope: str, x: Fixed) -> Fixed:
@@ -52,19 +45,27 @@ class Stage:
     """Consecutive layers with their optimizers. `first` says that nobody needs the gradient of its input.
 
     keep: how many former versions of the weights stay at hand, for schedules that do not wait for an update.
+    pieces: in how many pieces a micro-batch goes through large layers (`nn.pieces`). overlap: one of them computes
+    while another's messages travel; otherwise they share their rounds. The result is the same.
     """
 
     def __init__(
-        self, layers: Sequence[Layer], make_optimizer: Callable[[], Optimizer], first: bool, keep: int = 0
+        self,
+        layers: Sequence[Layer],
+        make_optimizer: Callable[[], Optimizer],
+        first: bool,
+        keep: int = 0,
+        pieces: int = 1,
+        overlap: bool = True,
     ) -> None:
         self.layers = list(layers)
-        self.keep = keep
+        self.keep, self.pieces, self.overlap = keep, pieces, overlap
         self.spared = first_trained(self.layers) if first else -1
         self.updates = 0
         self._base = 0
         self.optimizers = {leaf.name: make_optimizer() for leaf in walk(self.layers) if leaf.parameters}
         self._former: dict[int, list[Layer]] = {}
-        self._in_flight: dict[At, InFlight] = {}
+        self._in_flight: dict[At, list[list[Passage]]] = {}
         self._grads: dict[int, dict[str, PartialGrad]] = {}
         self._lock = threading.Lock()
 
@@ -81,36 +82,41 @@ class Stage:
     async def forward(self, p: Protocol, at: At, x: Fixed, version: int | None = None) -> Fixed:
         """The result of the stage for one micro-batch, in training mode, with the weights after `version` updates
         since `begin`."""
-        kept = InFlight(self._version(version))
-        for layer in kept.layers:
-            x, saved = await layer.forward(p.at(f"{at.step}/{layer.name}/{at.microbatch}/F"), x, True)
-            kept.saved.append(saved)
-        self._in_flight[at] = kept
+        layers, passages = self._version(version), []
+        for run in runs(layers, x.shape, self.pieces):
+            names = numbered(at.microbatch, run.pieces)
+            mine = [Passage(layers[run.first : run.end], run.first, name) for name in names]
+            parts = split(x, run.pieces)
+            both = zip(mine, parts, strict=True)
+            x = join(await self._together([one.forward(p, at.step, part) for one, part in both]))
+            passages.append(mine)
+        self._in_flight[at] = passages
         return x
 
     async def input_grad(self, p: Protocol, at: At, dy: Fixed) -> Fixed | None:
         """The gradient of the stage's input; None for the first stage, which stops at its first layer with weights."""
-        kept = self._in_flight[at]
-        for index in reversed(range(len(kept.layers))):
-            if index < self.spared:
+        for mine in reversed(self._in_flight[at]):
+            both = zip(mine, split(dy, len(mine)), strict=True)
+            dxs = await self._together([one.input_grad(p, at.step, part, self.spared) for one, part in both])
+            if dxs[0] is None:
                 return None
-            layer = kept.layers[index]
-            kept.dys.insert(0, dy)
-            if index == self.spared and not layer.children():
-                return None
-            dy = await layer.input_grad(p.at(f"{at.step}/{layer.name}/{at.microbatch}/B"), kept.saved[index], dy)
+            dy = join(dxs)
         return None if self.spared >= 0 else dy
 
     async def weight_grad(self, p: Protocol, at: At) -> None:
         """Add the micro-batch's gradients of the weights to the step's. Forgets the micro-batch."""
-        kept = self._in_flight.pop(at)
-        first = len(kept.layers) - len(kept.dys)
-        for layer, saved, dy in zip(kept.layers[first:], kept.saved[first:], kept.dys, strict=True):
-            grads = await layer.weight_grad(p.at(f"{at.step}/{layer.name}/{at.microbatch}/W"), saved, dy)
-            with self._lock:
-                sums = self._grads.setdefault(at.step, {})
-                for name, grad in full_names(layer, grads).items():
-                    sums[name] = sums[name] + grad if name in sums else grad
+        for mine in self._in_flight.pop(at):
+            for grads in await self._together([one.weight_grad(p, at.step) for one in mine]):
+                with self._lock:
+                    sums = self._grads.setdefault(at.step, {})
+                    for name, grad in grads.items():
+                        sums[name] = sums[name] + grad if name in sums else grad
+
+    async def _together(self, pieces: Sequence[Operation[Any]]) -> list[Any]:
+        """The results of all pieces."""
+        if len(pieces) > 1 and self.overlap:
+            return await Overlap(pieces)
+        return await gather(*pieces)
 
     async def update(self, p: Protocol, step: int, learning_rate: float, batch_size: int) -> None:
         """New weights from the step's gradients. All layers side by side: the rounds of one."""

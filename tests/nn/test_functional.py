@@ -8,7 +8,7 @@ import torch
 from mpcpipe.errors import ModelError
 from mpcpipe.nn import functional
 from mpcpipe.nn.fixed import Fixed
-from mpcpipe.nn.pieces import centers, cubics, edges
+from mpcpipe.nn.piecewise import centers, cubics, edges
 from mpcpipe.nn.softmax import softmax
 from mpcpipe.protocol.replicated3 import Replicated3
 from tests import simulate
@@ -41,7 +41,7 @@ def test_exp(kind):
     y, out = apply(kind, x, 16, functional.exp)
     assert (y - x.exp()).abs().max() <= 4e-6
     if kind is Replicated3:
-        assert out.rounds == 15
+        assert out.rounds == 10
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -51,11 +51,11 @@ def test_exp_with_four_squarings(kind):
     error = (y - x.exp()).abs()
     assert error.max() <= 2.2e-6
     assert error[x < -6].max() <= 4e-7
-    assert right_rounds(kind, out.rounds, 18)
+    assert right_rounds(kind, out.rounds, 12)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("bits", "rounds"), [(12, 15), (18, 17)])
+@pytest.mark.parametrize(("bits", "rounds"), [(12, 10), (18, 12)])
 def test_exp_of_other_scales(kind, bits, rounds):
     x = units(grid(-16, 0, 501), bits)
     y, out = apply(kind, x, bits, functional.exp)
@@ -77,7 +77,7 @@ def test_narrow(kind, name, f, relative, absolute):
     y, out = apply(kind, x, 22, lambda p, s: functional.narrow(p, name, s, 4, 20))
     assert ((y - f(x)).abs() <= relative * f(x).abs() + absolute).all()
     if kind is Replicated3:
-        assert out.rounds == 12
+        assert out.rounds == 11
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -89,13 +89,13 @@ def test_narrow_times_a_vector(kind):
     out = run(ps, "f", lambda p: functional.narrow(p, "reciprocal", xs[p.party], 4, 16, es[p.party]))
     assert (opened(ps, out.results) - e / x).abs().max() <= 2 * UNIT
     if kind is Replicated3:
-        assert out.rounds == 12
+        assert out.rounds == 11
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("function", "f", "relative", "rounds"),
-    [(functional.reciprocal, torch.reciprocal, 9e-6, 21), (functional.inverse_sqrt, torch.rsqrt, 2e-6, 21)],
+    [(functional.reciprocal, torch.reciprocal, 9e-6, 17), (functional.inverse_sqrt, torch.rsqrt, 2e-6, 17)],
 )
 def test_wide(kind, function, f, relative, rounds):
     x = units(octave_grid(2.0**-8, 2.0**6), 24)
@@ -125,7 +125,7 @@ def test_log(kind):
     x = units(octave_grid(2.0**-8, 2.0**6), 24)
     y, out = apply(kind, x, 24, lambda p, s: functional.log(p, s, 2.0**-8, 2.0**6))
     assert (y - x.log()).abs().max() <= 2e-6 + UNIT
-    assert right_rounds(kind, out.rounds, 20)
+    assert right_rounds(kind, out.rounds, 17)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -147,7 +147,7 @@ def logits(batch, classes):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("classes", "rounds"), [(2, 37), (3, 38), (10, 40), (16, 40), (20, 96), (100, 114)])
+@pytest.mark.parametrize(("classes", "rounds"), [(2, 31), (3, 32), (10, 34), (16, 34), (20, 85), (100, 103)])
 def test_softmax(kind, classes, rounds):
     x = logits(60, classes)
     ps = parties(kind)
@@ -176,11 +176,11 @@ def test_softmax_opens_nothing():
 
 
 def test_softmax_of_ten_classes_sends():
-    """Bytes of 192 rows, of all parties together: 5.3 kB a party and row. Pinned, so that a change is seen."""
+    """Bytes of 192 rows, of all parties together: 5.5 kB a party and row. Pinned, so that a change is seen."""
     ps = parties(Replicated3)
     shared = secret(ps, logits(192, 10))
     out = run(ps, "f", lambda p: softmax(p, shared[p.party]))
-    assert sum(out.sent_bytes) == 3043632
+    assert sum(out.sent_bytes) == 3167136
     assert max(out.sent_bytes) - min(out.sent_bytes) == 0
 
 

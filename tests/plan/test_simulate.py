@@ -43,6 +43,34 @@ def test_one_worker_is_a_sum() -> None:
     assert (worker.compute_s, worker.wait_s, worker.idle_s) == pytest.approx((3 * 7 + 0.5, 3 * 4, 0))
 
 
+@pytest.mark.parametrize(
+    ("pieces", "latency", "makespan"),
+    # a piece computes for c, sends for c, computes for c; c = 6 s over the number of pieces
+    [(1, 0.0, 18.0), (2, 0.0, 12.0), (3, 0.0, 12.0), (2, 5.0, 17.0), (6, 1.0, 12.0)],
+)
+def test_one_piece_computes_while_another_is_on_the_line(pieces: int, latency: float, makespan: float) -> None:
+    """All start to compute in turn; the line has one after the other; the second part waits for its own round only."""
+    c = 6.0 / pieces
+
+    def trace(action: Action) -> TimedTrace:
+        if action.kind != "F":
+            return ()
+        return (Timed(c, int(c * 1e6), int(c * 1e6), pieces), Timed(c, pieces=pieces))
+
+    result = simulate(build("sequential", (1,), 1), trace, Net(2 * latency, 1e6), 1)
+    assert result.makespan_s == pytest.approx(makespan)
+    check_sums(result)
+    assert result.workers[0].compute_s == pytest.approx(12.0)
+
+
+def test_pieces_come_together_before_a_layer_that_has_none() -> None:
+    def trace(action: Action) -> TimedTrace:
+        return (Timed(1.0, 10**6, 10**6, 3), Timed(5.0), Timed(1.0, pieces=2)) if action.kind == "F" else ()
+
+    result = simulate(build("sequential", (1,), 1), trace, Net(0.0, 1e6), 1)
+    assert result.makespan_s == pytest.approx(1 + 3 + 5 + 2)
+
+
 def test_updates_next_to_each_other_share_their_rounds() -> None:
     def trace(action: Action) -> TimedTrace:
         return (Timed(1.0, 8, 8), Timed(1.0)) if action.kind == "U" else ()

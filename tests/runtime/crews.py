@@ -73,6 +73,7 @@ def train(
     reveal_loss: bool = False,
     ring: Ring = Ring(64),  # noqa: B008
     make_loss: Callable[[], Loss] = CrossEntropy,
+    pieces: int = 1,
 ) -> list[dict[str, torch.Tensor]]:
     """Train for `steps` steps; every party's shares of all weights and running statistics."""
     count = kind.party_counts[0]
@@ -89,7 +90,10 @@ def train(
         start_weights(chain, p, FixedPoint(ring, bits))
         cut = Arrangement(tuple(firsts), schedule).cut(chain.layers)
         stages = [
-            Stage(layers, lambda: SGD(momentum=0.9), first=i == 0, keep=schedule.staleness)
+            Stage(
+                *(layers, lambda: SGD(momentum=0.9), i == 0, schedule.staleness),
+                *(pieces, schedule.name != "sequential"),
+            )
             for i, layers in enumerate(cut)
         ]
         meshes = [network.mesh(number, worker) for worker in range(len(schedule.workers))]

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from torch import nn
 
 from mpcpipe.errors import PlanError
+from mpcpipe.nn import grain
 from mpcpipe.nn.fixed import Fixed
 from mpcpipe.plan.schedule import SCHEDULES, build
 from mpcpipe.protocol.additive2 import Additive2
 from mpcpipe.protocol.base import Protocol
+from mpcpipe.protocol.replicated3 import Replicated3
 from mpcpipe.protocol.replicated4 import Replicated4
 from tests.runtime.crews import CLASSES, Rows, train
 
@@ -93,6 +95,55 @@ def test_async_is_what_its_versions_say_and_not_sequential() -> None:
     assert not torch.equal(once[0]["0.weight"], sequential(2)[0]["0.weight"])
     one_stage = train(small_net, SHAPE, [0], build("async", [1], 2, 3))
     assert_equal(one_stage, sequential(2))
+
+
+@pytest.fixture
+def fine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pieces of any size, so that small networks are cut, too; but for the last layers, which stay whole."""
+    monkeypatch.setattr(grain, "LEAST_NUMEL", 16)
+
+
+@pytest.mark.usefixtures("fine")
+@pytest.mark.parametrize("kind", [Replicated3, Additive2, Replicated4])
+def test_pieces_that_overlap_have_the_bits_of_those_that_do_not(kind: type[Protocol]) -> None:
+    """In other schedules, too."""
+    wanted = train(small_net, SHAPE, [0], build("sequential", [1], 2), kind=kind, pieces=2)
+    computing = slice(2 if kind is Additive2 else None)
+    for name, firsts, slots in (("1f1b", [0], [1]), ("zero-bubble", [0, 3, 6], [2, 1, 2])):
+        got = train(small_net, SHAPE, firsts, build(name, slots, 2), kind=kind, pieces=2)
+        assert_equal(got[computing], wanted[computing])
+
+
+def opened(weights: list[dict[str, torch.Tensor]], name: str) -> torch.Tensor:
+    """The value in units, from replicated3's first components."""
+    return torch.stack([own[name][0] for own in weights]).sum(0)
+
+
+@pytest.mark.usefixtures("fine")
+def test_other_pieces_round_otherwise_and_no_more() -> None:
+    whole = train(small_net, SHAPE, [0], build("sequential", [1], 1))
+    pieces = train(small_net, SHAPE, [0], build("1f1b", [1], 1), pieces=3)
+    error = (opened(pieces, "0.weight") - opened(whole, "0.weight")).abs()
+    assert 0 < error.max() < 100 < opened(whole, "0.weight").abs().max()
+
+
+@pytest.mark.usefixtures("fine")
+def test_rows_that_depend_on_each_other_stay_together() -> None:
+    """Batch normalization has the mean of all rows, in pieces or not: same running statistics up to the rounding."""
+
+    def net() -> nn.Module:
+        return nn.Sequential(
+            *(nn.Conv2d(1, 3, 3, padding=1), nn.BatchNorm2d(3), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten()),
+            nn.Linear(27, CLASSES),
+        )
+
+    def mean(pieces: int, name: str) -> torch.Tensor:
+        schedule = build(name, [1], 1)
+        return opened(train(net, SHAPE, [0], schedule, steps=1, pieces=pieces), "1.running_mean")
+
+    whole = mean(1, "sequential")
+    assert whole.abs().min() > 100
+    assert (mean(2, "1f1b") - whole).abs().max() <= 8
 
 
 class Breaks(Rows):

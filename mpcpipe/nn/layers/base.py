@@ -64,6 +64,11 @@ class Layer(ABC):
         """The layers that this one is made of."""
         return ()
 
+    @property
+    def couples_rows(self) -> bool:
+        """In training: does the result for one row depend on the others?"""
+        return any(child.couples_rows for child in self.children())
+
 
 def walk(layers: Sequence[Layer]) -> Iterator[Layer]:
     """All leaf layers, those inside composites included, in order. These hold the parameters, buffers and
