@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from mpcpipe.plan.actions import Schedule
 from mpcpipe.plan.schedule import build
 from mpcpipe.services.base import RunFacts, StepFacts
+from mpcpipe.services.power.cards import card_named
 from mpcpipe.services.power.service import INTERVAL_S, PowerService
+from mpcpipe.services.power.simulated import Simulated
 
 ROUNDS = 200
 
@@ -60,7 +62,9 @@ def main() -> None:
     options = {"policy": words.policy, "device": words.device, "cap_w": words.cap, "deadline_s": 0}
     schedule = build("1f1b", (1, 1, 1, 1), 8)
     now = [0.0]
-    service = PowerService(options, print, now=lambda: now[0])
+    kind, _, card = words.device.partition(":")
+    device = Simulated(card_named(card), now=lambda: now[0]) if kind == "simulated" else None
+    service = PowerService(options, print, device, now=lambda: now[0])
     service.begin(RunFacts(0, "alice", 3, ROUNDS, schedule, 0.0))
     service._end_thread()  # its thread's work is done here
     service._stop.clear()

@@ -84,14 +84,14 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], std
     _console(stderr).print(drawn)
 
 
-def check_json(file: str | None) -> None:
-    """Refuse a `--json` that cannot be written before the work is done, not after."""
+def check_json(file: str | None, option: str = "--json") -> None:
+    """Refuse a file that cannot be written before the work is done, not after."""
     if file in (None, "-"):
         return
     try:
         Path(str(file)).open("a").close()
     except OSError as failure:
-        raise UsageError(f"--json {file}: cannot be written: {failure.strerror}") from failure
+        raise UsageError(f"{option} {file}: cannot be written: {failure.strerror}") from failure
 
 
 def write_json(file: str | None, content: Any) -> None:

@@ -63,8 +63,8 @@ def replay(
     from mpcpipe.services.power.world import World
     from mpcpipe.services.registry import policy_named
 
-    for file in (json_file, png, html):
-        console.check_json(file)
+    for option, file in (("--json", json_file), ("--png", png), ("--html", html)):
+        console.check_json(file, option)
     others = tuple(name.strip() for name in against.split(",") if name.strip() and name.strip() != policy)
     for name in (policy, *others):
         policy_named(name)

@@ -73,6 +73,28 @@ def test_a_new_cap_is_met_by_the_curve_at_once_and_keeps_the_shares(policy: Pcto
     assert (second.sm_clock_mhz, second.memory_clock_mhz) != (first.sm_clock_mhz, first.memory_clock_mhz)
 
 
+def test_between_two_decisions_a_cap_that_is_exceeded_lowers_the_clock(policy: PctoDL) -> None:
+    start = policy.scene.start
+    first = policy.react(Observation(0.1, start, power_w=300.0), Limits(cap_w=180.0))
+    assert first is not None and policy.scene.known().power_w(first) <= 180.0, "a new cap does not wait"
+    at = Observation(0.9, first, power_mean_w=180.5)
+    assert policy.react(at, Limits(cap_w=180.0)) is None, "near enough until the next decision"
+    assert policy.react(replace(at, power_mean_w=None), Limits(cap_w=180.0)) is None
+    lower = policy.react(replace(at, power_mean_w=189.0), Limits(cap_w=180.0))
+    assert lower is not None and policy.curve is not None
+    by_hand = (first.sm_clock_mhz or 0) - 9.0 / policy.curve.slope(first.sm_clock_mhz or 0)
+    assert lower == replace(first, sm_clock_mhz=policy.scene.nearest_sm(by_hand))
+    waits = PctoDL(policy.scene, at_once=False)
+    assert waits.react(Observation(0.1, start, power_w=300.0), Limits(cap_w=180.0)) is None
+
+
+@pytest.mark.parametrize("name", ["pctodl", "receding-horizon"])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_no_cap_is_exceeded_for_a_second(name: str, seed: int) -> None:
+    followed = run(name, Phase(230.0, 21.0), Phase(130.0, 21.0), Phase(180.0, 21.0), seed=seed)
+    assert all(phase.longest_over_s < 1.0 for phase in followed.phases), followed.phases
+
+
 def test_expected_improvement_is_the_mean_of_what_is_gained() -> None:
     belief = Belief(np.array([1.0, 0.2]), np.array([0.5, 2.0]))
     z = np.linspace(-8, 8, 200001)

@@ -89,6 +89,11 @@ class Plant:
             self._advance(dt, self._hot(steady.power_w))
         return done
 
+    @property
+    def restarting(self) -> bool:
+        """Workers are down, as their share was changed."""
+        return self.time_s < self._down_until_s - 1e-9
+
     def read(self) -> Reading:
         """What the card shows now."""
         memory, sm = clocks_of(self.card, self._in_force)

@@ -162,8 +162,10 @@ def _interval(
 
 
 def _between(plant: Plant, reading: Reading, counted: list[tuple[float, float]]) -> Observation:
-    """What is known between two decisions. counted: (time, joules) since the clocks in force are those asked for."""
-    if plant.setting.sm_clock_mhz is not None and reading.sm_clock_mhz != plant.setting.sm_clock_mhz:
+    """What is known between two decisions. counted: (time, joules) since the clocks in force are those asked for and
+    all workers are up, which whoever starts them knows."""
+    wanted_mhz = plant.setting.sm_clock_mhz
+    if plant.restarting or (wanted_mhz is not None and reading.sm_clock_mhz != wanted_mhz):
         counted.clear()
     counted.append((reading.time_s, reading.energy_j))
     known = [entry for entry in counted if reading.time_s - entry[0] >= _COUNTED_S - 1e-9]
