@@ -100,21 +100,37 @@ Index stream_wide(const Schedule& s, std::uint64_t number, std::uint8_t* out, In
 
 }  // namespace
 
-void aes128_ctr(const std::uint8_t* key, std::uint64_t first_block, std::uint8_t* out, Index nbytes) {
+void AesStream::start(const std::uint8_t* key) {
+  require(aes_level() > 0, MPK_UNSUPPORTED);
+#ifdef MPK_X86
+  static_assert(kRoundKeys == kRounds + 1);
+  const Schedule schedule = expand(key);
+  std::memcpy(rounds_, &schedule, sizeof rounds_);
+#else
+  (void)key;
+#endif
+}
+
+void AesStream::at(std::uint64_t first_block, std::uint8_t* out, Index nbytes) const {
   require(nbytes >= 0);
   require(nbytes <= std::numeric_limits<Index>::max() / 16, MPK_TOO_LARGE);
   const std::uint64_t blocks = static_cast<std::uint64_t>(ceil_div(nbytes, 16));
   std::uint64_t end;
   require(!__builtin_add_overflow(first_block, blocks, &end), MPK_TOO_LARGE);  // a block number never repeats
-  const int level = aes_level();
-  require(level > 0, MPK_UNSUPPORTED);
 #ifdef MPK_X86
-  const Schedule schedule = expand(key);
-  const Index done = level > 1 ? stream_wide(schedule, first_block, out, nbytes) : 0;
+  Schedule schedule;
+  std::memcpy(&schedule, rounds_, sizeof rounds_);
+  const Index done = aes_level() > 1 ? stream_wide(schedule, first_block, out, nbytes) : 0;
   stream(schedule, first_block + static_cast<std::uint64_t>(done / 16), out + done, nbytes - done);
 #else
-  (void)key, (void)out;
+  (void)out;
 #endif
+}
+
+void aes128_ctr(const std::uint8_t* key, std::uint64_t first_block, std::uint8_t* out, Index nbytes) {
+  AesStream key_stream;
+  key_stream.start(key);
+  key_stream.at(first_block, out, nbytes);
 }
 
 namespace {

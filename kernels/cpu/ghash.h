@@ -5,6 +5,7 @@
 
 #include "aes.h"
 #include "common.h"
+#include "isa.h"
 
 namespace mpk {
 
@@ -45,6 +46,44 @@ MPK_CLMUL inline __m128i reversed(__m128i block) {
   return _mm_shuffle_epi8(block, _mm_set_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
 }
 
+#define MPK_WIDE_CLMUL MPK_TARGET("vpclmulqdq,avx2,pclmul,ssse3")
+
+// The same of two blocks an instruction.
+struct WideProduct {
+  __m256i low, middle, high;
+};
+
+MPK_WIDE_CLMUL inline void add_product(WideProduct& sum, __m256i a, __m256i b) {
+  sum.low = _mm256_xor_si256(sum.low, _mm256_clmulepi64_epi128(a, b, 0x00));
+  sum.high = _mm256_xor_si256(sum.high, _mm256_clmulepi64_epi128(a, b, 0x11));
+  sum.middle = _mm256_xor_si256(sum.middle, _mm256_clmulepi64_epi128(a, b, 0x10));
+  sum.middle = _mm256_xor_si256(sum.middle, _mm256_clmulepi64_epi128(a, b, 0x01));
+}
+
+MPK_WIDE_CLMUL inline __m128i both(__m256i x) {
+  return _mm_xor_si128(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+}
+
+// sum = sum p^n + block_0 p^n + block_1 p^(n-1) + ..., n blocks, as many as `powers` (p^1 first) times `steps`.
+template <int Lanes>
+MPK_WIDE_CLMUL __m128i add_wide(__m128i sum, const __m128i* powers, const __m128i* blocks, Index steps) {
+  const __m256i reverse = _mm256_broadcastsi128_si256(
+      _mm_set_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+  __m256i pairs[Lanes / 2];  // p^n and p^(n-1), and so on
+  for (int i = 0; i < Lanes / 2; ++i)
+    pairs[i] = _mm256_set_m128i(powers[Lanes - 2 - 2 * i], powers[Lanes - 1 - 2 * i]);
+  for (; steps > 0; --steps, blocks += Lanes) {
+    WideProduct product{};
+    for (int i = 0; i < Lanes / 2; ++i) {
+      __m256i block = _mm256_shuffle_epi8(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(blocks + 2 * i)), reverse);
+      if (i == 0) block = _mm256_xor_si256(block, _mm256_zextsi128_si256(sum));
+      add_product(product, block, pairs[i]);
+    }
+    sum = reduced(Product{both(product.low), both(product.middle), both(product.high)});
+  }
+  return sum;
+}
+
 // GMAC: the tag of AES-128-GCM with nothing to encrypt, a nonce of 12 zero bytes, and the data as what is authenticated.
 class Gmac {
  public:
@@ -66,6 +105,11 @@ class Gmac {
   MPK_CLMUL void add(const std::uint8_t* data, Index nbytes) {
     bytes_ += nbytes;
     const __m128i* blocks = reinterpret_cast<const __m128i*>(data);
+    if (const Index steps = nbytes / (16 * kLanes); steps > 0 && aes_level() > 1) {
+      sum_ = add_wide<kLanes>(sum_, powers_, blocks, steps);
+      nbytes -= 16 * kLanes * steps;
+      blocks += kLanes * steps;
+    }
     for (; nbytes >= 16 * kLanes; nbytes -= 16 * kLanes, blocks += kLanes) {
       Product product{};
       add_product(product, _mm_xor_si128(sum_, reversed(_mm_loadu_si128(blocks))), powers_[kLanes - 1]);
@@ -86,7 +130,7 @@ class Gmac {
   }
 
  private:
-  static constexpr int kLanes = 8;
+  static constexpr int kLanes = 16;
 
   MPK_CLMUL void one(__m128i block) {
     Product product{};

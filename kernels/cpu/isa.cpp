@@ -30,7 +30,8 @@ int best_isa() {
 int best_aes() {
 #ifdef MPK_X86
   if (!__builtin_cpu_supports("aes") || !__builtin_cpu_supports("ssse3") || !__builtin_cpu_supports("pclmul")) return 0;
-  return __builtin_cpu_supports("vaes") && __builtin_cpu_supports("avx2") ? 2 : 1;
+  const bool wide = __builtin_cpu_supports("vaes") && __builtin_cpu_supports("vpclmulqdq");
+  return wide && __builtin_cpu_supports("avx2") ? 2 : 1;
 #else
   return 0;
 #endif

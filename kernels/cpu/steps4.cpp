@@ -4,17 +4,16 @@
 #include <type_traits>
 
 #include "aes.h"
-#include "common.h"
 #include "ghash.h"
-#include "isa.h"
 #include "sha256.h"
+#include "steps_common.h"
 
 namespace mpk {
 namespace {
 
-#define MPK_INLINE inline __attribute__((always_inline))
-
-constexpr Index kBlock = 1024;  // elements; streams are drawn from multiples of it, which are whole cipher blocks
+// Elements that are worked on at a time, with all rows of it in the first-level cache. Streams are drawn from multiples
+// of it, which are whole cipher blocks.
+constexpr Index kBlock = 256;
 constexpr int kMostTerms = 16, kMostOut = 4;
 
 // As signed numbers of fewer bits than T has, which is unsigned. Apart from the loops of whole words: there is no
@@ -38,9 +37,9 @@ struct Joint {
   Index out_stride, outs;
 };
 
-// Of each term: the key of its mask's stream, and what its tag is made with.
+// Of each term: its mask's stream, and what its tag is made with.
 struct Streams {
-  std::uint8_t key[kMostTerms][kShaDigest];
+  AesStream mask[kMostTerms];
   Gmac tag[kMostTerms];
 };
 
@@ -58,24 +57,44 @@ struct Blocks {
   static MPK_INLINE T minus(T x, T y) { return Xored ? static_cast<T>(x ^ y) : static_cast<T>(x - y); }
   static MPK_INLINE T times(T x, T y) { return Xored ? static_cast<T>(x & y) : static_cast<T>(x * y); }
 
-  static MPK_INLINE void value(const mpk_term& term, Index start, Index here, T* __restrict v) {
+  // Calls body(function of an index that gives the term's value there).
+  template <class Body>
+  static MPK_INLINE void with_value(const mpk_term& term, Index start, Body&& body) {
     const auto from = [start](const void* first) {
       return first == nullptr ? nullptr : static_cast<const T*>(first) + start;
     };
     const T *a = from(term.a), *b = from(term.b), *c = from(term.c), *d = from(term.d);
     switch (term.op) {
-      case MPK_TERM_COPY:
-        std::memcpy(v, a, static_cast<std::size_t>(here) * sizeof(T));
-        break;
-      case MPK_TERM_PRODUCT:
-        for (Index i = 0; i < here; ++i) v[i] = times(a[i], b[i]);
-        break;
-      case MPK_TERM_CROSS:
-        for (Index i = 0; i < here; ++i) v[i] = plus(times(a[i], b[i]), times(c[i], d[i]));
-        break;
+      case MPK_TERM_COPY: return body([=](Index i) { return a[i]; });
+      case MPK_TERM_PRODUCT: return body([=](Index i) { return times(a[i], b[i]); });
+      case MPK_TERM_CROSS: return body([=](Index i) { return plus(times(a[i], b[i]), times(c[i], d[i])); });
       default:  // MPK_TERM_CHOSEN
-        for (Index i = 0; i < here; ++i) v[i] = static_cast<T>((a[i] + b[i]) & (T{0} - c[i]));
+        return body([=](Index i) { return static_cast<T>((a[i] + b[i]) & (T{0} - c[i])); });
     }
+  }
+
+  template <class Out>
+  static MPK_INLINE Out raised(T x, int up) {
+    return static_cast<Out>(static_cast<Out>(x) << up);
+  }
+
+  // The common case, all in one loop: the rest, and both into rows that have been begun.
+  template <class Out, bool Up>
+  static MPK_INLINE void settle(const mpk_term& term, Index start, Index here, const T* __restrict mask,
+                                Out* __restrict masks, Out* __restrict rests, int up, T* __restrict rest) {
+    with_value(term, start, [&](auto value) {
+      for (Index i = 0; i < here; ++i) {
+        const T m = mask[i], r = minus(value(i), m);
+        rest[i] = r;
+        if constexpr (Xored) {
+          masks[i] ^= m;
+          rests[i] ^= r;
+        } else {
+          masks[i] += raised<Out>(m, Up ? up : 0);
+          rests[i] += raised<Out>(r, Up ? up : 0);
+        }
+      }
+    });
   }
 
   template <class Out>
@@ -85,11 +104,20 @@ struct Blocks {
     else if (up == 0)
       for (Index i = 0; i < here; ++i) out[i] += static_cast<Out>(x[i]);
     else
-      for (Index i = 0; i < here; ++i) out[i] += static_cast<Out>(static_cast<Out>(x[i]) << up);
+      for (Index i = 0; i < here; ++i) out[i] += raised<Out>(x[i], up);
+  }
+
+  // As bytes of the wire.
+  static MPK_INLINE void narrowed(const T* __restrict v, Index here, int bytes, std::uint8_t* __restrict to) {
+    if (bytes == 2)
+      for (Index i = 0; i < here; ++i) std::memcpy(to + 2 * i, v + i, 2);
+    else
+      for (Index i = 0; i < here; ++i) std::memcpy(to + i * bytes, v + i, static_cast<std::size_t>(bytes));
   }
 
   template <class Out>
   static MPK_INLINE void run(const Joint& j, Streams& streams) {
+    constexpr Index kWidth = static_cast<Index>(sizeof(T));
     alignas(64) T mask[kBlock], v[kBlock];
     alignas(64) std::uint8_t small[kBlock * sizeof(T)];
     for (Index start = 0; start < j.n; start += kBlock) {
@@ -106,29 +134,39 @@ struct Blocks {
       for (Index t = 0; t < j.count; ++t) {
         const mpk_term& term = j.terms[t];
         if (term.key == nullptr) continue;
-        const Index width = static_cast<Index>(sizeof(T));
-        aes128_ctr(streams.key[t], static_cast<std::uint64_t>(start * width / 16), reinterpret_cast<std::uint8_t*>(mask),
-                   here * width);
+        streams.mask[t].at(static_cast<std::uint64_t>(start * kWidth / 16), reinterpret_cast<std::uint8_t*>(mask),
+                           here * kWidth);
         wrap(mask, here, j.spare);
-        if (term.mask_at >= 0) add<Out>(out[term.mask_at], mask, here, j.up);
-        if (term.op == MPK_TERM_UNKNOWN) continue;
-        value(term, start, here, v);
-        for (Index i = 0; i < here; ++i) v[i] = minus(v[i], mask[i]);
-        wrap(v, here, j.spare);
-        if (term.rest_at >= 0) add<Out>(out[term.rest_at], v, here, j.up);
-        const std::uint8_t* sent = reinterpret_cast<const std::uint8_t*>(v);
-        if (j.wire_bytes != static_cast<int>(sizeof(T))) {
-          sent = small;
-          if (j.wire_bytes == 2)
-            for (Index i = 0; i < here; ++i) std::memcpy(small + 2 * i, v + i, 2);
-          else
-            for (Index i = 0; i < here; ++i)
-              std::memcpy(small + i * j.wire_bytes, v + i, static_cast<std::size_t>(j.wire_bytes));
+        Out* const masks = term.mask_at < 0 ? nullptr : out[term.mask_at];
+        Out* const rests = term.rest_at < 0 ? nullptr : out[term.rest_at];
+        if (term.op == MPK_TERM_UNKNOWN) {
+          if (masks != nullptr) add<Out>(masks, mask, here, j.up);
+          continue;
         }
-        const Index bytes = here * j.wire_bytes;
-        if (term.wire != nullptr)
-          std::memcpy(static_cast<std::uint8_t*>(term.wire) + start * j.wire_bytes, sent, static_cast<std::size_t>(bytes));
-        if (term.tag != nullptr) streams.tag[t].add(sent, bytes);
+        const bool whole = j.wire_bytes == kWidth;
+        std::uint8_t* const wire =
+            term.wire == nullptr ? nullptr : static_cast<std::uint8_t*>(term.wire) + start * j.wire_bytes;
+        T* const rest = whole && wire != nullptr ? reinterpret_cast<T*>(wire) : v;
+        if (masks != nullptr && rests != nullptr && masks != rests && j.spare == 0) {
+          if (j.up == 0)
+            settle<Out, false>(term, start, here, mask, masks, rests, 0, rest);
+          else
+            settle<Out, true>(term, start, here, mask, masks, rests, j.up, rest);
+        } else {
+          with_value(term, start, [&](auto value) {
+            for (Index i = 0; i < here; ++i) rest[i] = minus(value(i), mask[i]);
+          });
+          wrap(rest, here, j.spare);
+          if (masks != nullptr) add<Out>(masks, mask, here, j.up);
+          if (rests != nullptr) add<Out>(rests, rest, here, j.up);
+        }
+        const std::uint8_t* sent = reinterpret_cast<const std::uint8_t*>(rest);
+        if (!whole) {
+          std::uint8_t* const to = wire != nullptr ? wire : small;
+          narrowed(rest, here, j.wire_bytes, to);
+          sent = to;
+        }
+        if (term.tag != nullptr) streams.tag[t].add(sent, here * j.wire_bytes);
       }
     }
   }
@@ -161,9 +199,11 @@ void joint(const Joint& j, int element_bytes, int out_bytes) {
     require(term.op >= MPK_TERM_UNKNOWN && term.op <= MPK_TERM_CHOSEN);
     require(term.mask_at < j.outs && term.rest_at < j.outs);
     require(term.op == MPK_TERM_UNKNOWN || term.key != nullptr);
-    if (term.key != nullptr)
-      hmac_sha256(term.key, static_cast<Index>(term.key_bytes), term.label, static_cast<Index>(term.label_bytes),
-                  streams.key[t]);
+    if (term.key != nullptr) {
+      std::uint8_t key[kShaDigest];
+      hmac_sha256(term.key, static_cast<Index>(term.key_bytes), term.label, static_cast<Index>(term.label_bytes), key);
+      streams.mask[t].start(key);
+    }
     if (term.tag != nullptr)
       start_tag(streams.tag[t], term.tag_key, static_cast<Index>(term.tag_key_bytes), term.tag_label,
                 static_cast<Index>(term.tag_label_bytes));
