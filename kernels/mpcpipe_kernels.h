@@ -215,6 +215,16 @@ MPK_API int mpk_pass_truncate_half(const mpk_pass* pass, const mpk_chunks* chunk
 /* The rest of `out`: the sums of both halves, as role 0 and 1, and streams. */
 MPK_API int mpk_pass_truncate_end(const mpk_pass* pass, const mpk_chunks* chunks, const void* half0, const void* seen1,
                                   const void* half1, const void* seen0, int element_bytes, void* out);
+/* The truncation of a partial in two rounds. Before the first: m0 and m1, which roles 0 and 1 show each other; role 2's
+ * quotient and dealt, and its part of `out`. */
+MPK_API int mpk_pass_open_begin(const mpk_pass* pass, const mpk_chunks* chunks, const void* z, int element_bytes, int t,
+                                void* m0, void* m1, void* quotient, uint8_t* dealt, void* out);
+/* From what came: q0 and q1, and `out` but for the other's q, which `end` adds. */
+MPK_API int mpk_pass_open_second(const mpk_pass* pass, const mpk_chunks* chunks, int element_bytes, int t,
+                                 const void* m0, const void* seen1, const void* m1, const void* seen0,
+                                 const void* quotient, const uint8_t* dealt, uint8_t* q0, uint8_t* q1, void* out);
+MPK_API int mpk_pass_open_end(const mpk_chunks* chunks, int element_bytes, int t, const uint8_t* seen1,
+                              const uint8_t* seen0, void* out);
 /* A comparison with zero by m bits, before the first round: what is sent, t0 (m, words[0]) and g1 (m - 1, words[1]), and
  * what is known of generate (2, m - 1, total_words) and propagate (2, m, total_words). */
 MPK_API int mpk_pass_sign_begin(const mpk_pass* pass, const mpk_chunks* chunks, const void* x0, const void* x1,

@@ -190,6 +190,109 @@ struct TruncateEnd {
   }
 };
 
+// A product's truncation in two rounds: x + r is opened to roles 0 and 1, where role 2 knows r = e + f - z2. Role 2 deals
+// -(r >> t) and msb(r) modulo 2^t, and is done.
+template <class T, int Bytes>
+struct OpenBegin {
+  const mpk_pass& pass;
+  const mpk_chunks& c;
+  const T* z;
+  int t;
+  T *m0, *m1, *quotient;
+  std::uint8_t* dealt;
+  T* out;
+
+  MPK_INLINE void body(bool) const {
+    constexpr Index kWidth = static_cast<Index>(sizeof(T));
+    constexpr int kBits = 8 * static_cast<int>(sizeof(T));
+    for (const int role : {0, 1}) {
+      Stream mask(pass, role == 0 ? Stream::kPrev : Stream::kNext, role == 0 ? "/u/02" : "/u/12", c.n[role] * kWidth);
+      const T* from = z + c.start[role];
+      T* to = role == 0 ? m0 : m1;
+      in_blocks(c.n[role], [&](Index start, Index here) __attribute__((always_inline)) {
+        const T* m = mask.from<T>(start, here);
+        for (Index i = 0; i < here; ++i) to[start + i] = static_cast<T>(from[start + i] + m[i]);
+      });
+    }
+    const int width = mask_width(t), up = kBits - t;
+    const Index n = c.n[2];
+    Stream e(pass, Stream::kNext, "/u/02", n * kWidth), f(pass, Stream::kPrev, "/u/12", n * kWidth);
+    Stream q(pass, Stream::kNext, "/q/02", n * kWidth), c0(pass, Stream::kNext, "/c/02", n * width);
+    Stream w0(pass, Stream::kNext, "/w/02", n * width), w2(pass, Stream::kPrev, "/w/12", n * width);
+    T *first = out + c.start[2], *second = out + c.total + c.start[2];
+    in_blocks(n, [&](Index start, Index here) __attribute__((always_inline)) {
+      const T *a = e.from<T>(start, here), *b = f.from<T>(start, here), *own = q.from<T>(start, here);
+      const std::uint8_t* known = c0.at(start * width, here * width);
+      const std::uint8_t *x0 = w0.at(start * width, here * width), *x2 = w2.at(start * width, here * width);
+      for (Index i = start; i < start + here; ++i) {
+        const T r = static_cast<T>(a[i - start] + b[i - start] - z[c.start[2] + i]);
+        quotient[i] = static_cast<T>(T{0} - (r >> t) - own[i - start]);
+        put_small<Bytes>(dealt, i, static_cast<T>((r >> (kBits - 1)) - small_mask<T>(known, i - start, width)), t);
+        first[i] = static_cast<T>(quotient[i] + (small_mask<T>(x2, i - start, width) << up));
+        second[i] = static_cast<T>(own[i - start] + (small_mask<T>(x0, i - start, width) << up));
+      }
+    });
+  }
+};
+
+// As roles 0 and 1: the opened sum, its quotient, and this role's part of the wrap-around, masked.
+template <class T, int Bytes>
+struct OpenSecond {
+  const mpk_pass& pass;
+  const mpk_chunks& c;
+  int t;
+  const T *m0, *seen1, *m1, *seen0, *quotient;
+  const std::uint8_t* dealt;
+  std::uint8_t *q0, *q1;
+  T* out;
+
+  MPK_INLINE void body(bool) const {
+    constexpr Index kWidth = static_cast<Index>(sizeof(T));
+    constexpr int kBits = 8 * static_cast<int>(sizeof(T));
+    const int width = mask_width(t), up = kBits - t;
+    const T lift = T{1} << (kBits - 2), constant = T{1} << (kBits - 2 - t);
+    for (const int role : {0, 1}) {
+      const Index n = c.n[role];
+      const T *own = role == 0 ? m0 : m1, *seen = role == 0 ? seen1 : seen0;
+      std::uint8_t* sent = role == 0 ? q0 : q1;
+      T *shared = out + (role == 0 ? c.total : 0) + c.start[role], *kept = out + (role == 0 ? 0 : c.total) + c.start[role];
+      Stream w(pass, role == 0 ? Stream::kPrev : Stream::kNext, role == 0 ? "/w/02" : "/w/12", n * width);
+      Stream c0(pass, Stream::kPrev, "/c/02", role == 0 ? n * width : 0);
+      Stream q(pass, Stream::kPrev, "/q/02", role == 0 ? n * kWidth : 0);
+      in_blocks(n, [&](Index start, Index here) __attribute__((always_inline)) {
+        const std::uint8_t* mask = w.at(start * width, here * width);
+        const std::uint8_t* known = role == 0 ? c0.at(start * width, here * width) : nullptr;
+        const T* part = role == 0 ? q.from<T>(start, here) : quotient + start;
+        for (Index j = 0; j < here; ++j) {
+          const Index i = start + j;
+          const T sum = static_cast<T>(own[i] + seen[i] + lift), m = small_mask<T>(mask, j, width);
+          const T wraps = static_cast<T>((sum >> (kBits - 1)) - 1);  // all ones where the top bit is 0
+          const T half = role == 0 ? small_mask<T>(known, j, width) : small_at<Bytes, T>(dealt, i);
+          const T masked = static_cast<T>((half & wraps) - m);
+          put_small<Bytes>(sent, i, masked, t);
+          kept[i] = static_cast<T>(part[j] + (m << up));
+          shared[i] = static_cast<T>((sum >> t) - constant + (masked << up));
+        }
+      });
+    }
+  }
+};
+
+template <class T, int Bytes>
+struct OpenEnd {
+  const mpk_chunks& c;
+  int t;
+  const std::uint8_t *seen1, *seen0;
+  T* out;
+
+  MPK_INLINE void body(bool) const {
+    const int up = 8 * static_cast<int>(sizeof(T)) - t;
+    T *second = out + c.total + c.start[0], *first = out + c.start[1];
+    for (Index i = 0; i < c.n[0]; ++i) second[i] += static_cast<T>(small_at<Bytes, T>(seen1, i) << up);
+    for (Index i = 0; i < c.n[1]; ++i) first[i] += static_cast<T>(small_at<Bytes, T>(seen0, i) << up);
+  }
+};
+
 template <class T>
 struct Masked {
   const mpk_pass& pass;
@@ -263,5 +366,36 @@ int mpk_pass_truncate_end(const mpk_pass* pass, const mpk_chunks* c, const void*
       run_step(TruncateEnd<T>{*pass, *c, static_cast<const T*>(half0), static_cast<const T*>(seen1),
                               static_cast<const T*>(half1), static_cast<const T*>(seen0), static_cast<T*>(out)});
     });
+  });
+}
+
+int mpk_pass_open_begin(const mpk_pass* pass, const mpk_chunks* c, const void* z, int element_bytes, int t, void* m0,
+                        void* m1, void* quotient, uint8_t* dealt, void* out) {
+  using namespace mpk;
+  return with_sizes(c, element_bytes, t, [&](auto zero, auto bytes) {
+    using T = decltype(zero);
+    run_step(OpenBegin<T, bytes.value>{*pass, *c, static_cast<const T*>(z), t, static_cast<T*>(m0), static_cast<T*>(m1),
+                                       static_cast<T*>(quotient), dealt, static_cast<T*>(out)});
+  });
+}
+
+int mpk_pass_open_second(const mpk_pass* pass, const mpk_chunks* c, int element_bytes, int t, const void* m0,
+                         const void* seen1, const void* m1, const void* seen0, const void* quotient,
+                         const uint8_t* dealt, uint8_t* q0, uint8_t* q1, void* out) {
+  using namespace mpk;
+  return with_sizes(c, element_bytes, t, [&](auto zero, auto bytes) {
+    using T = decltype(zero);
+    run_step(OpenSecond<T, bytes.value>{*pass, *c, t, static_cast<const T*>(m0), static_cast<const T*>(seen1),
+                                        static_cast<const T*>(m1), static_cast<const T*>(seen0),
+                                        static_cast<const T*>(quotient), dealt, q0, q1, static_cast<T*>(out)});
+  });
+}
+
+int mpk_pass_open_end(const mpk_chunks* c, int element_bytes, int t, const uint8_t* seen1, const uint8_t* seen0,
+                      void* out) {
+  using namespace mpk;
+  return with_sizes(c, element_bytes, t, [&](auto zero, auto bytes) {
+    using T = decltype(zero);
+    run_step(OpenEnd<T, bytes.value>{*c, t, seen1, seen0, static_cast<T*>(out)});
   });
 }

@@ -30,8 +30,8 @@ class Adam(Optimizer):
     sign.
     Range: mean gradients (weight decay included) below 2^(limit_bits / 2) in magnitude; epsilon at least 2^-10.
     State: `m.<parameter>` (22 fraction bits), `v.<parameter>` (40), and the public count of `steps`.
-    Cost: 32 rounds; 2 comparisons for each weight and octave of [epsilon^2, 2^limit_bits], 36 with the defaults, and
-    as many elements of memory: for models of some hundred thousand weights at most.
+    Cost: 32 rounds (25 for small models); 2 comparisons for each weight and octave of [epsilon^2, 2^limit_bits], 36
+    with the defaults, and as many elements of memory: for models of some hundred thousand weights at most.
     """
 
     def __init__(

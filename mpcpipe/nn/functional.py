@@ -5,8 +5,8 @@ Nothing is opened. Two ways lead to a function of one variable, both without ite
     narrow   all cuts are compared at once while the powers of x are computed; the bits select a cubic's coefficients
     wide     the bits select 1 / center of x's segment, so that x = center (1 + delta), then a quartic in delta
 
-Costs in rounds are those of replicated3 with 32 compared bits: comparison 7, bit to ring 2, product with truncation 2 (of
-more than 2^14 elements 3).
+Costs in rounds are those of replicated3 with 32 compared bits: comparison 7, bit to ring 2, product with truncation 2
+(of more than 2^14 elements 3).
 """
 
 from __future__ import annotations

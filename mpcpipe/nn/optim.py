@@ -43,7 +43,7 @@ class Term:
 
 
 async def reduce_all(p: Protocol, terms: Mapping[str, Term]) -> dict[str, Share]:
-    """Reduce all terms in the same rounds; small ones with the same truncation as one flat tensor. 3 rounds."""
+    """Reduce all terms in the same rounds; small ones with the same truncation as one flat tensor. 2 or 3 rounds."""
     groups: dict[int, list[str]] = {}
     alone: list[str] = []
     for name, term in terms.items():
@@ -115,7 +115,7 @@ class SGD(Optimizer):
 
     Range: no weight moves by 16 or more in one step. The velocity is kept times the learning rate, as
     `v.<parameter>`; a learning rate of exactly 0 forgets it.
-    Cost: 3 rounds in all, one `reduce` with truncation an element (two with nesterov).
+    Cost: 3 rounds in all (2 for a small model), one `reduce` with truncation an element (two with nesterov).
     """
 
     def __init__(self, momentum: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False) -> None:

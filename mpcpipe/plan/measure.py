@@ -10,7 +10,7 @@ import itertools
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -41,14 +41,22 @@ class Timing:
         for layer in costs.layers:
             traces = {}
             for direction, trace in layer.traces.items():
-                pieces = self._at(f"{layer.name}/{direction}", costs.rows)
+                pieces = self._at(f"{layer.name}/{direction}", costs.rows, len(trace))
                 both = zip(trace, pieces, strict=True)
                 traces[direction] = tuple(machine.timed(segment, seconds) for segment, seconds in both)
             found.append(Node(layer.name, traces, layer.row_numel))
         return tuple(found)
 
-    def _at(self, key: str, rows: int) -> list[float]:
+    def _at(self, key: str, rows: int, count: int) -> list[float]:
+        """Seconds of `count` pieces. How many there are may depend on the rows, where a protocol takes fewer rounds for
+        few elements: then the whole lies on the line, in the proportions of the measurement with as many, or evenly.
+        """
         few, *more = (seconds[key] for seconds in self.seconds)
+        if any(len(pieces) != count for pieces in (few, *more)):
+            whole = replace(self, seconds=tuple({key: (sum(pieces),)} for pieces in (few, *more)))._at(key, rows, 1)[0]
+            like = next((pieces for pieces in (few, *more) if len(pieces) == count and any(pieces)), (1.0,) * count)
+            total = sum(like)
+            return [whole * piece / total for piece in like]
         if key.endswith("/U"):  # does not depend on rows
             return [min(pieces) for pieces in zip(few, *more, strict=True)]
         if not more:

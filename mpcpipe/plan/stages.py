@@ -64,6 +64,12 @@ def joined(traces: Iterable[TimedTrace]) -> TimedTrace:
     return (*out, Timed(open_s, pieces=pieces)) if open_s else tuple(out)
 
 
+def _sum(trace: TimedTrace) -> Timed:
+    return Timed(
+        sum(x.compute_s for x in trace), sum(x.sent_bytes for x in trace), sum(x.received_bytes for x in trace)
+    )
+
+
 def between(few: tuple[Node, ...], few_rows: int, many: tuple[Node, ...], many_rows: int) -> NodesOf:
     """Nodes for any number of rows on the line through two: what layers take is a constant and so much a row."""
 
@@ -77,9 +83,27 @@ def between(few: tuple[Node, ...], few_rows: int, many: tuple[Node, ...], many_r
                 round(a.received_bytes + share * (b.received_bytes - a.received_bytes)),
             )
 
+        def trace(a: TimedTrace, b: TimedTrace) -> TimedTrace:
+            if len(a) == len(b):
+                return tuple(piece(x, y) for x, y in zip(a, b, strict=True))
+            # A protocol may take fewer rounds for few elements: the sums lie on the line, the pieces are the nearer's.
+            near = b if share > 0.5 else a
+            whole, own = piece(_sum(a), _sum(b)), _sum(near)
+            compute, sent, received = (
+                target / (base or 1)
+                for target, base in (
+                    (whole.compute_s, own.compute_s),
+                    (whole.sent_bytes, own.sent_bytes),
+                    (whole.received_bytes, own.received_bytes),
+                )
+            )
+            return tuple(
+                Timed(x.compute_s * compute, round(x.sent_bytes * sent), round(x.received_bytes * received))
+                for x in near
+            )
+
         def node(a: Node, b: Node) -> Node:
-            both = {d: zip(trace, b.traces[d], strict=True) for d, trace in a.traces.items()}
-            return Node(a.name, {d: tuple(piece(x, y) for x, y in pairs) for d, pairs in both.items()}, a.row_numel)
+            return Node(a.name, {d: trace(mine, b.traces[d]) for d, mine in a.traces.items()}, a.row_numel)
 
         return tuple(node(a, b) for a, b in zip(few, many, strict=True))
 

@@ -66,7 +66,10 @@ def give(ps: list[Protocol], models: list[list[Layer]], values: dict[str, torch.
 
 
 def right_rounds(kind: type[Protocol], measured: int, under_replicated3: int) -> bool:
-    """Whether `measured` is what this protocol should take, given what replicated3 takes."""
+    """Whether `measured` is what this protocol should take, given what replicated3 takes.
+
+    Others truncate a product in up to 3 rounds where replicated3 truncates few elements in 2.
+    """
     if kind is Plaintext:
         return measured == 0
-    return measured == under_replicated3 if kind is Replicated3 else 0 < measured <= under_replicated3
+    return measured == under_replicated3 if kind is Replicated3 else 0 < measured <= 1.5 * under_replicated3

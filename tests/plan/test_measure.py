@@ -65,11 +65,19 @@ def test_real_tensors_take_the_same_rounds_as_the_dry_run(chain: Chain, costs: C
 
 def test_other_rows_lie_on_the_line() -> None:
     two = Timing((2, 4), ({"a/F": (1.0, 3.0), "a/U": (5.0,)}, {"a/F": (2.0, 1.0), "a/U": (4.0,)}))
-    assert two._at("a/F", 3) == [1.5, 2.0]
-    assert two._at("a/F", 6) == [3.0, 0.0]
-    assert two._at("a/U", 100) == [4.0]
+    assert two._at("a/F", 3, 2) == [1.5, 2.0]
+    assert two._at("a/F", 6, 2) == [3.0, 0.0]
+    assert two._at("a/U", 100, 1) == [4.0]
     one = Timing((2,), ({"a/F": (1.0,), "a/U": (5.0,)},))
-    assert (one._at("a/F", 6), one._at("a/U", 6)) == ([3.0], [5.0])
+    assert (one._at("a/F", 6, 1), one._at("a/U", 6, 1)) == ([3.0], [5.0])
+
+
+def test_fewer_rounds_for_few_rows() -> None:
+    """A layer of two pieces for 2 rows and three for 6: the sum is on the line, in the proportions of the like."""
+    two = Timing((2, 6), ({"a/F": (1.0, 3.0)}, {"a/F": (2.0, 4.0, 6.0)}))
+    assert two._at("a/F", 3, 2) == [1.5, 4.5]
+    assert two._at("a/F", 4, 3) == pytest.approx([4 / 3, 8 / 3, 4.0])
+    assert two._at("a/F", 4, 4) == [2.0] * 4
 
 
 def test_this_machine_has_rates() -> None:

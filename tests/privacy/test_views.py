@@ -38,8 +38,14 @@ def _bits(p: Replicated3, x: torch.Tensor) -> Bits:
     return Bits(planes, tuple(x.shape[1:]))
 
 
-def _truncated_product(p: Replicated3, x: list[torch.Tensor]) -> Any:
-    return p.product(MUL, x[0], p.public(torch.ones(x[0].shape[1:], dtype=p.ring.dtype)), 1)
+async def _truncated_product(p: Replicated3, x: list[torch.Tensor]) -> Any:
+    z = await p.multiply(MUL, x[0], p.public(torch.ones(x[0].shape[1:], dtype=p.ring.dtype)))
+    return await p.reduce_many(z, 1)
+
+
+def _few_truncated(p: Replicated3, x: list[torch.Tensor]) -> Any:
+    """2 x, as summands that neither of the others knows: party p's is x_p + x_{p+1}."""
+    return p.reduce_few(p.ring.wrap(x[0][:1] + x[0][1:]), 1)
 
 
 async def _select_again(p: Replicated3, x: list[torch.Tensor]) -> Any:
@@ -50,6 +56,7 @@ async def _select_again(p: Replicated3, x: list[torch.Tensor]) -> Any:
 CASES = {
     "product": Case(lambda p, x: p.product(MUL, x[0], x[1]), 2, 2, 14),
     "product and truncation": Case(_truncated_product, 1, 3, 18, values=(0, 1, -1, -2)),
+    "product and truncation of few": Case(_few_truncated, 1, 3, 18, values=(0, -1, 3, -4)),
     "truncate": Case(lambda p, x: p.truncate(x[0], 1), 1, 3, 18, values=(0, 1, -1, -2)),
     "nonnegative, 2 bits": Case(lambda p, x: p.nonnegative(x[0]), 1, 2, 8),
     "nonnegative, 3 bits": Case(lambda p, x: p.nonnegative(x[0]), 1, 3, 16, 3),

@@ -44,7 +44,9 @@ async def _reduce(p: Replicated3, x: torch.Tensor, y: torch.Tensor) -> Any:
 
 
 async def _product(p: Replicated3, x: torch.Tensor, y: torch.Tensor) -> Any:
-    return await p.product(MUL, x, y, 5), await p.product(MUL, x, y, p.ring.bits - 2)
+    z = await p.multiply(MUL, x, y)
+    ways = (p.reduce_many, p.reduce_few)
+    return tuple([await reduce(z, bits) for reduce in ways for bits in (5, 16, p.ring.bits - 2)])
 
 
 async def _truncate(p: Replicated3, x: torch.Tensor, y: torch.Tensor) -> Any:

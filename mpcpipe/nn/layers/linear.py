@@ -31,7 +31,8 @@ class Operands:
 class Weighted(Layer, ABC):
     """y = op(x, weight) + bias.
 
-    Cost: forward 3 rounds, one product; input_grad 3 rounds, one product; weight_grad no round, one local product.
+    Cost: forward 3 rounds (2 for up to 2^14 results), one product; input_grad as many, one product; weight_grad no
+    round, one local product.
     """
 
     factors: ClassVar[tuple[str, ...]] = ("weight",)
@@ -57,7 +58,7 @@ class Weighted(Layer, ABC):
         """The bias, shaped to be added to y: (1, out, 1, 1...)."""
 
     async def forward(self, p: Protocol, x: Fixed, training: bool) -> tuple[Fixed, Saved]:
-        """y at `working_bits`. 3 rounds."""
+        """y at `working_bits`. 2 or 3 rounds."""
         weight = self.parameters["weight"]
         if training:
             x, weight = kept(p, x), kept(p, weight)
@@ -65,7 +66,7 @@ class Weighted(Layer, ABC):
         return y, Operands(x, weight)
 
     async def input_grad(self, p: Protocol, saved: Saved, dy: Fixed) -> Fixed:
-        """dx at `working_bits`. 3 rounds."""
+        """dx at `working_bits`. 2 or 3 rounds."""
         saved.dy = kept(p, dy)
         return await product(p, self._input_op(saved.x.shape), saved.dy, saved.weight, self.working_bits)
 

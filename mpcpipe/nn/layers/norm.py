@@ -49,8 +49,8 @@ class BatchNorm(Layer):
 
     Range: the variance is in [2^-10, 2^8]; below, the factor 1/sqrt is at most 79. |gamma| < 8.
     Parameters weight, bias; buffers running_mean, running_var, updated in training as by torch (unbiased variance).
-    Cost: forward in training 34 rounds, backward 11 (27 and 8 of small tensors), each with one reduction with truncation an element; all else is a
-    value a feature. Evaluation 21 rounds, or a few more.
+    Cost: forward in training 34 rounds, backward 11 (27 and 8 of small tensors), each with one reduction with
+    truncation an element; all else is a value a feature. Evaluation 21 rounds, or a few more.
     """
 
     def __init__(self, name: str, num_features: int, eps: float = 1e-5, momentum: float = 0.1) -> None:

@@ -11,6 +11,11 @@ from mpcpipe.ring.bilinear import Bilinear, Shape
 from mpcpipe.ring.ops import words
 from mpcpipe.ring.ring import Ring
 
+FEW = 1 << 14
+"""Products of up to so many elements are truncated in a round less, for 1.25 bytes more an element: 20 kB a party,
+0.16 ms at 1 Gbit/s.
+"""
+
 
 def thirds(numel: int) -> list[int]:
     """Sizes of the three chunks of a flat tensor."""
@@ -42,9 +47,13 @@ class Replicated3Costs(Costs):
         return Cost(0, 0, 2 * op.macs(x, y))
 
     def reduce(self, numel: int, truncate: int = 0) -> Cost:
-        """Resharing: an element a party. With truncation: z2, two halves of the result, the correction, two bits."""
+        """Resharing: an element a party. With truncation: z2, two halves of the result, the correction, two bits. Of
+        few elements: two masked summands, two dealt numbers, two parts of the wrap-around.
+        """
         if not truncate:
             return Cost(1, 3 * numel * self.ring.nbytes)
+        if numel <= FEW:
+            return Cost(2, 3 * numel * (self.ring.nbytes + correction_bytes(truncate)))
         return Cost(3, numel * (3 * self.ring.nbytes + correction_bytes(truncate)) + 2 * packed_bytes(numel))
 
     def truncate(self, numel: int, bits: int) -> Cost:

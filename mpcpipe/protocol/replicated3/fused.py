@@ -1,9 +1,9 @@
 """replicated3 on tensors in memory: everything that a party computes between two rounds is one native pass.
 
-What is computed, drawn and sent is what linear.py, truncation.py, compare.py and convert.py say, in plain torch and with
-every mask by its name; a pass gives the same bits from the same labels (tests/protocol/test_fused.py). It draws masks
-block by block where they are used, works in all three roles at once and writes results where they belong: on large
-tensors that saves passes over memory, on small ones most of the time.
+What is computed, drawn and sent is what linear.py, truncation.py, compare.py and convert.py say, in plain torch and
+with every mask by its name; a pass gives the same bits from the same labels (tests/protocol/test_fused.py). It draws
+masks block by block where they are used, works in all three roles at once and writes results where they belong: on
+large tensors that saves passes over memory, on small ones most of the time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mpcpipe.ring.native.steps3 import labelled
 
 
 def library_of(p: Roles, x: torch.Tensor) -> NativeLibrary | None:
-    """The native library, if it draws this party's streams and takes tensors such as x, in whose ring all bits count."""
+    """The native library, if it draws this party's streams and takes tensors such as x, all of whose bits count."""
     tape = p.tape
     if isinstance(tape, PrgTape) and x.is_cpu and p.ring.bits == p.ring.width:
         return tape.library
@@ -105,6 +105,35 @@ class Fused:
             )
             seen_y1 = received[following][0]
         library.pass_truncate_end(keys, native, y0, seen_y1, y1, received[preceding][0], out)
+        return out
+
+    async def truncate_opened(self, z: torch.Tensor, bits: int) -> Share:
+        """See `opened`: of a partial (n,). Returns (2, n)."""
+        p, chunks, native, library, label = self.p, self.chunks, self.native, self.library, self.label
+        dtype, keys, following, preceding = p.ring.dtype, self.keys(), p.next, p.prev
+        n0, n1, n2 = chunks.numels
+        nbytes = correction_bytes(bits)
+        out, sums, quotient = self._empty(2, chunks.numel_of_all), (self._empty(n0), self._empty(n1)), self._empty(n2)
+        dealt = torch.empty(n2 * nbytes, dtype=torch.uint8)
+        library.pass_open_begin(keys, native, z.contiguous(), bits, sums, quotient, dealt, out)
+        received = await Round(
+            f"{label}/1",
+            {following: [sums[0]], preceding: [sums[1], quotient, dealt]},
+            {
+                preceding: [Part(dtype, n1)],
+                following: [Part(dtype, n0), Part(dtype, n1), Part(torch.uint8, n1 * nbytes)],
+            },
+        )
+        seen1, seen_quotient, seen_dealt = received[following]
+        wraps = torch.empty(n0 * nbytes, dtype=torch.uint8), torch.empty(n1 * nbytes, dtype=torch.uint8)
+        seen = seen1, received[preceding][0]
+        library.pass_open_second(keys, native, bits, sums, seen, seen_quotient, seen_dealt, wraps, out)
+        received = await Round(
+            f"{label}/2",
+            {following: [wraps[0]], preceding: [wraps[1]]},
+            {following: [Part(torch.uint8, n0 * nbytes)], preceding: [Part(torch.uint8, n1 * nbytes)]},
+        )
+        library.pass_open_end(native, bits, (received[following][0], received[preceding][0]), out)
         return out
 
     async def nonnegative(self, x: Share) -> torch.Tensor:

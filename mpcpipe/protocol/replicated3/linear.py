@@ -12,9 +12,10 @@ import torch
 
 from mpcpipe.link.base import Part
 from mpcpipe.protocol.base import Partial, Share
+from mpcpipe.protocol.replicated3.cost import FEW
 from mpcpipe.protocol.replicated3.fused import Fused, library_of
 from mpcpipe.protocol.replicated3.roles import Roles
-from mpcpipe.protocol.replicated3.truncation import Truncation
+from mpcpipe.protocol.replicated3.truncation import Truncation, opened
 from mpcpipe.protocol.rounds import Round
 from mpcpipe.ring.bilinear import Bilinear
 
@@ -39,30 +40,38 @@ class Linear(Roles, ABC):
 
         Without truncation party p masks z_p with its part of a sharing of zero and sends it to p-1.
         Security: the sum of a zero sharing's parts that a party does not know masks what it receives.
-        Cost: 1 round, k bits; with truncation 3 rounds, k + (truncate rounded up to bytes)/3 + 2/3 bits.
+        Cost: 1 round, k bits; with truncation 3 rounds, k + (truncate rounded up to bytes)/3 + 2/3 bits; of up to `FEW`
+        elements 2 rounds, k + (truncate rounded up to bytes).
         """
         shape = z.shape[1:]
-        flat = z.reshape(-1)
-        label = self.label("reduce")
-        n = flat.numel()
-        if (library := library_of(self, z)) is not None:
-            fused = Fused(self, library, label, n)
-            done = fused.truncate(flat, truncate) if truncate else fused.reduce(flat)
-            return (await done).view(2, *shape)
         if truncate:
-            return await self._reduce_and_truncate(label, flat, truncate, shape)
+            return await (self.reduce_few if z.numel() <= FEW else self.reduce_many)(z, truncate)
+        flat = z.reshape(-1)
+        label, n = self.label("reduce"), flat.numel()
+        if (library := library_of(self, z)) is not None:
+            return (await Fused(self, library, label, n).reduce(flat)).view(2, *shape)
         own = flat + self.tape.elements(self.with_next(), label, n, self.ring)
         own = self.ring.wrap(own.sub_(self.tape.elements(self.with_prev(), label, n, self.ring)))
         received = await Round(label, {self.prev: [own]}, {self.next: [Part(self.ring.dtype, n)]})
         return torch.stack((own, received[self.next][0])).reshape(2, *shape)
 
-    async def _reduce_and_truncate(self, label: str, z: torch.Tensor, bits: int, shape: torch.Size) -> Share:
+    async def reduce_many(self, z: Partial, bits: int) -> Share:
         """Role 2 hands z_2 to role 1: role 0 holds u = z_0, role 1 holds v = z_1 + z_2. Then `Truncation`."""
-        chunks = self.chunks(z.numel())
+        shape, flat, label = z.shape[1:], z.reshape(-1), self.label("reduce")
+        if (library := library_of(self, z)) is not None:
+            return (await Fused(self, library, label, flat.numel()).truncate(flat, bits)).view(2, *shape)
+        chunks = self.chunks(flat.numel())
         s0, s1, s2 = chunks.slices
-        u = self.ring.wrap(z[s0] - self.elements("02", 0, f"{label}/mask", chunks.numel(0)))
-        z2 = self.ring.wrap(self.elements("02", 2, f"{label}/mask", chunks.numel(2)).add_(z[s2]))
-        return await Truncation(self, label, chunks, bits).run(u, z[s1], z2, shape)
+        u = self.ring.wrap(flat[s0] - self.elements("02", 0, f"{label}/mask", chunks.numel(0)))
+        z2 = self.ring.wrap(self.elements("02", 2, f"{label}/mask", chunks.numel(2)).add_(flat[s2]))
+        return await Truncation(self, label, chunks, bits).run(u, flat[s1], z2, shape)
+
+    async def reduce_few(self, z: Partial, bits: int) -> Share:
+        """The same in a round less and with more bytes. See `opened`."""
+        shape, flat, label = z.shape[1:], z.reshape(-1), self.label("reduce")
+        if (library := library_of(self, z)) is not None:
+            return (await Fused(self, library, label, flat.numel()).truncate_opened(flat, bits)).view(2, *shape)
+        return await opened(self, label, self.chunks(flat.numel()), bits, flat, shape)
 
     async def truncate(self, x: Share, bits: int) -> Share:
         """x / 2^bits. Role 0 holds u = x_0 + x_1 + r, role 1 holds v = x_2 - r, so that u is uniform whatever the

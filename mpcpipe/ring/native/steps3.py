@@ -73,7 +73,7 @@ class Steps3(Binding):
         other: torch.Tensor,
         beta: torch.Tensor | None,
     ) -> None:
-        """Of a partial (n,): u, alpha, the correction and, in `other`, z2. Of a share (2, n): v in `other`, and beta."""
+        """Of a partial (n,): u, alpha, the correction and, in `other`, z2. Of a share (2, n): v instead, and beta."""
         dtype, n, words = x.dtype, chunks.n, chunks.words
         x0, x1 = (_pointer(x, dtype, chunks.total), None) if beta is None else _rows(x, chunks.total)
         status = self.c.mpk_pass_truncate_begin(
@@ -131,6 +131,64 @@ class Steps3(Binding):
         )
         if status:
             raise failure(status, f"the last step of {chunks.total} truncations")
+
+    def pass_open_begin(
+        self,
+        keys: Pass,
+        chunks: Chunks,
+        z: torch.Tensor,
+        bits: int,
+        sums: tuple[torch.Tensor, torch.Tensor],
+        quotient: torch.Tensor,
+        dealt: torch.Tensor,
+        out: torch.Tensor,
+    ) -> None:
+        """Of a partial (n,): the masked summands of roles 0 and 1, what role 2 deals, and its part of `out`."""
+        dtype, n = z.dtype, chunks.n
+        status = self.c.mpk_pass_open_begin(
+            *(keys, chunks, _pointer(z, dtype, chunks.total), dtype.itemsize, bits),
+            *(_pointer(sums[0], dtype, n[0]), _pointer(sums[1], dtype, n[1]), _pointer(quotient, dtype, n[2])),
+            *(_pointer(dealt, torch.uint8, n[2] * ((bits + 7) // 8)), _pointer(out, dtype, 2 * chunks.total)),
+        )
+        if status:
+            raise failure(status, f"the first step of {chunks.total} truncations by {bits} bits")
+
+    def pass_open_second(
+        self,
+        keys: Pass,
+        chunks: Chunks,
+        bits: int,
+        sums: tuple[torch.Tensor, torch.Tensor],
+        seen: tuple[torch.Tensor, torch.Tensor],
+        quotient: torch.Tensor,
+        dealt: torch.Tensor,
+        wraps: tuple[torch.Tensor, torch.Tensor],
+        out: torch.Tensor,
+    ) -> None:
+        """From own and seen summands, each as role 0 and as role 1, and what was dealt: both parts of the wrap-around,
+        and `out` but for the parts that the others send.
+        """
+        dtype, n, nbytes = out.dtype, chunks.n, (bits + 7) // 8
+        status = self.c.mpk_pass_open_second(
+            *(keys, chunks, dtype.itemsize, bits, _pointer(sums[0], dtype, n[0]), _pointer(seen[0], dtype, n[0])),
+            *(_pointer(sums[1], dtype, n[1]), _pointer(seen[1], dtype, n[1]), _pointer(quotient, dtype, n[1])),
+            *(_pointer(dealt, torch.uint8, n[1] * nbytes), _pointer(wraps[0], torch.uint8, n[0] * nbytes)),
+            *(_pointer(wraps[1], torch.uint8, n[1] * nbytes), _pointer(out, dtype, 2 * chunks.total)),
+        )
+        if status:
+            raise failure(status, f"the second step of {chunks.total} truncations by {bits} bits")
+
+    def pass_open_end(
+        self, chunks: Chunks, bits: int, seen: tuple[torch.Tensor, torch.Tensor], out: torch.Tensor
+    ) -> None:
+        """out, with the others' parts of the wrap-around, as role 0 and as role 1."""
+        dtype, n, nbytes = out.dtype, chunks.n, (bits + 7) // 8
+        first, second = (_pointer(part, torch.uint8, n[role] * nbytes) for role, part in enumerate(seen))
+        status = self.c.mpk_pass_open_end(
+            chunks, dtype.itemsize, bits, first, second, _pointer(out, dtype, 2 * chunks.total)
+        )
+        if status:
+            raise failure(status, f"the last step of {chunks.total} truncations by {bits} bits")
 
     def pass_sign_begin(
         self,
@@ -217,8 +275,8 @@ class Steps3(Binding):
         half1: torch.Tensor,
         out: torch.Tensor,
     ) -> None:
-        """The messages t0 (None: shared before) and u0 (None: there is no x, the bits themselves are wanted), half1, and
-        what is known of `out`. t1 is made where t0 is, and used where it is not.
+        """The messages t0 (None: shared before) and u0 (None: there is no x, the bits themselves are wanted), half1,
+        and what is known of `out`. t1 is made where t0 is, and used where it is not.
         """
         dtype, n = out.dtype, chunks.n
         if x is not None and (x.dtype != dtype or t1 is None or u0 is None):
