@@ -261,7 +261,8 @@ def saving_of(work: str, net_name: str, card: Card, machine: str, workers: int, 
         nothing = dataclasses.replace(full, spans=())
         idle_j += lived_through_j(card, nothing, own, card.sm_clocks_mhz[0])
     actions_saving = actions_longer = None
-    plan = None if one_gpu else plan_phases(parts, coarse, gpu_of, target_s, change_of(card), full.step_s, clocks)
+    slack_s = TOLERANCE * full.step_s
+    plan = None if one_gpu else plan_phases(parts, coarse, gpu_of, clocks, slack_s, change_of(card), full.step_s)
     if plan is not None:
         by_actions, own_clocks = phases_of(schedule, cut, parts, coarse, plan, net, gpus)
         actions_longer = by_actions.step_s / full.step_s - 1
@@ -356,7 +357,7 @@ def main() -> None:
                 f"{row.work:8}{row.net:7}{row.gpus:5}{row.computing_share:10.1%}{row.step_s:9.3f}s{row.longer:8.2%}"
                 f"{row.joules:9.2f}{row.perseus_joules:9.2f}{row.saving:7.1%}{row.net_saving:6.0%}  "
                 f"{', '.join(map(str, row.clocks_mhz))}"
-                + ("  (short actions)" if row.actions_saving is None or row.actions_longer is None else
+                + ("  (one clock is all)" if row.actions_saving is None or row.actions_longer is None else
                    f"  (clocks by action: {row.actions_saving:.1%}, longer {row.actions_longer:.2%})"),
                 flush=True,
             )

@@ -115,37 +115,46 @@ def clocks_of_gpus(
         clocks = {**clocks, gpu: kept[levels[gpu]]}
 
 
-def clocks_of_actions(parts: Sequence[Part], curve: Curve, target_s: float) -> dict[str, int]:
+def clocks_of_actions(
+    parts: Sequence[Part], curve: Curve, target_s: float, ceilings: Mapping[str, int] | None = None
+) -> dict[str, int]:
     """A clock for each action, by the part's name, from the time-energy frontier: GPUs of their own for all workers.
 
-    Energy counts above waiting at the lowest clock: a GPU that is not computing is waiting.
+    Energy counts above waiting at the lowest clock: a GPU that is not computing is waiting, for messages within an
+    action at the action's clock. ceilings: no higher clock than this, by the part's name.
     """
     lowest_w = curve.idle_w(curve.clocks_mhz[0])
+    tops = dict.fromkeys((part.name for part in parts), curve.card.sustained_mhz) | dict(ceilings or {})
 
     def choices(part: Part) -> tuple[Choice, ...]:
         if part.compute_s <= 0:
             return (Choice(curve.clocks_mhz[-1], 0.0, 0.0),)
         found = []
         for clock in curve.clocks_mhz:
-            if clock <= curve.card.sustained_mhz:
+            if clock <= tops[part.name]:
                 seconds = part.compute_s * curve.slower(clock)
-                found.append(Choice(clock, seconds, (curve.busy_w(clock) - lowest_w) * seconds))
+                waiting_j = (curve.idle_w(clock) - lowest_w) * part.fixed_s
+                found.append(Choice(clock, seconds, (curve.busy_w(clock) - lowest_w) * seconds + waiting_j))
         return tuple(found)
 
     target_s = max(target_s, fastest_s(parts))
     nodes = nodes_of(parts, choices)
     frontier = Frontier(nodes, target_s / UNITS)
     chosen = frontier.choices_at(frontier.point_for(target_s))
-    return _on_time(parts, curve, {part.name: chosen[f"{at}"].clock_mhz for at, part in enumerate(parts)}, target_s)
+    clocks = {part.name: chosen[f"{at}"].clock_mhz for at, part in enumerate(parts)}
+    return _on_time(parts, curve, clocks, target_s, tops)
 
 
-def _on_time(parts: Sequence[Part], curve: Curve, clocks: dict[str, int], target_s: float) -> dict[str, int]:
+def _on_time(
+    parts: Sequence[Part], curve: Curve, clocks: dict[str, int], target_s: float, tops: Mapping[str, int]
+) -> dict[str, int]:
     """What rounding to units has made too late is made good: on the longest path, a clock at a time goes up, that of
     the action which gains the most time for it."""
-    levels = [clock for clock in curve.clocks_mhz if clock <= curve.card.sustained_mhz]
+    levels = curve.clocks_mhz
+    highest = {name: max(clock for clock in levels if clock <= top) for name, top in tops.items()}
     while True:
         length_s, path = _longest_path(parts, curve, clocks)
-        slow = [part for part in path if part.compute_s > 0 and clocks[part.name] < levels[-1]]
+        slow = [part for part in path if part.compute_s > 0 and clocks[part.name] < highest[part.name]]
         if length_s <= target_s * (1 + 1e-9) or not slow:
             return clocks
         name = max(slow, key=lambda part: part.compute_s * curve.slower(clocks[part.name])).name

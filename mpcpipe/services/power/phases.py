@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from mpcpipe.services.power.clockplan import LEAST_PHASE_S, Curve, clocks_of_actions
+from mpcpipe.services.power.clockplan import LEAST_PHASE_S, Curve, clocks_of_actions, fastest_s
 from mpcpipe.services.power.stepgraph import Part, ends_s
 
 CHANGES = 10
@@ -65,30 +65,35 @@ def plan_phases(
     parts: Sequence[Part],
     curve: Curve,
     gpus: Sequence[int],
-    target_s: float,
+    one_mhz: Mapping[int, int],
+    slack_s: float,
     change_s: float,
     step_s: float,
-    one_mhz: Mapping[int, int] | None = None,
 ) -> PhasePlan | None:
-    """The cheaper one, by the model, of two plans that are done by target_s; None if neither is, or actions are short.
+    """The cheaper one, by the model, of two plans that take slack_s more at most than one_mhz, by GPU, for everything;
+    None if neither does, or no action is long enough.
 
-    gpus: of each worker. change_s: until a clock is in force. step_s: what energy is counted over. The plans: the
-    frontier's clock for each action; and one_mhz, by GPU, for all actions, with rests between them.
+    gpus: of each worker. change_s: until a clock is in force. step_s: what energy is counted over. The plans: one_mhz
+    for all actions, with rests between them; and from the frontier a clock for each action, no higher than one_mhz, for
+    what is known to be on time may only get slower where there is slack. Short actions keep one_mhz.
     """
     least_s = max(LEAST_PHASE_S, CHANGES * change_s)
-    if len(parts) > MOST_PARTS or any(p.compute_s > 0 and p.compute_s + p.fixed_s < least_s for p in parts):
+    if len(parts) > MOST_PARTS or not any(p.compute_s > 0 and p.compute_s + p.fixed_s >= least_s for p in parts):
         return None
-    found: list[PhasePlan] = []
+    same = {part.name: one_mhz[gpus[part.worker]] for part in parts}
+    at_one = [replace(part, compute_s=part.compute_s * curve.slower(same[part.name])) for part in parts]
+    base_s = fastest_s(at_one)
+    target_s = base_s + slack_s
+    short = {p.name for p in parts if p.compute_s + p.fixed_s < least_s}
+    found = [_weighed(parts, curve, gpus, same, change_s, step_s)]
     allowed_s = target_s
     for _ in range(TRIES):  # the frontier knows nothing of changes: what they cost is taken off its time
-        clocks = clocks_of_actions(parts, curve, allowed_s)
+        clocks = clocks_of_actions(parts, curve, max(base_s, allowed_s), same)
+        clocks |= {name: same[name] for name in short}
         found.append(_weighed(parts, curve, gpus, clocks, change_s, step_s))
         if found[-1].seconds <= target_s:
             break
         allowed_s -= found[-1].seconds - target_s
-    if one_mhz is not None:
-        same = {part.name: one_mhz[gpus[part.worker]] for part in parts}
-        found.append(_weighed(parts, curve, gpus, same, change_s, step_s))
     return min((plan for plan in found if plan.seconds <= target_s), key=lambda plan: plan.joules, default=None)
 
 

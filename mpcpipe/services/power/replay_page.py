@@ -59,9 +59,10 @@ class Sheet:
 
 def page(found: Comparison) -> str:
     """Of a comparison under caps."""
+    count = f"{len(found.tasks)} task{'s' if len(found.tasks) > 1 else ''}"
     lead = (
         f"{found.policy} against {', '.join(found.against)} on simulated GPUs that always have work: "
-        f"{len(found.tasks)} tasks, {found.seeds} seeds each, the same start for all. Power is the simulated truth."
+        f"{count}, {found.seeds} seeds each, the same start for all. Power is the simulated truth."
     )
     sheets = [_overall(found)] if len(found.tasks) > 1 else []
     return _render(
@@ -117,7 +118,8 @@ def _render(
     )
     legend = tuple((name, i % _SHADES) for i, name in enumerate(names))
     template = environment.get_template("replay.html.jinja")
-    return template.render(title=title, lead=lead, legend=legend, pictures=pictures, sheets=sheets)
+    capped = any(drawn.limit for drawn in pictures)
+    return template.render(title=title, lead=lead, legend=legend, pictures=pictures, sheets=sheets, capped=capped)
 
 
 def picture(chart: Drawn) -> Picture:

@@ -133,9 +133,8 @@ class Perseus(Policy):
             self.phases = None
             return
         gpus = [0] * (1 + max(part.worker for part in self._graph))
-        allowed_s = fastest_s(self._graph) + (self.target_s - self.fastest_s) + TOLERANCE * self.target_s
-        change_s = self.call_s + self.scene.card.transition.median_s
-        plan = plan_phases(self._graph, self.curve, gpus, allowed_s, change_s, self.target_s, {0: clock_mhz})
+        change_s, slack_s = self.call_s + self.scene.card.transition.median_s, TOLERANCE * self.target_s
+        plan = plan_phases(self._graph, self.curve, gpus, {0: clock_mhz}, slack_s, change_s, self.target_s)
         one_j = step_energy_j(self._graph, self.curve, {0: clock_mhz}, gpus, self.target_s)
         before = self.phases
         self.phases = plan if plan is not None and plan.joules <= (1 - WORTH_PHASES) * one_j else None
