@@ -310,7 +310,9 @@ def follow_caps(card: Card, busy: float, seed: int, with_limit: bool, seconds: f
     caps = [min(cap, card.tdp_w) for cap in CAPS_W]
     knobs = guard.can.knobs if with_limit else guard.can.knobs - {"limit"}
     can = dataclasses.replace(guard.can, knobs=knobs)
-    control = Control(Perseus(scene), Limits(cap_w=caps[0]), can, build("sequential", (1,), 1), print, curve.busy_w)
+    memories = {memory: Curve(card, memory, card.sm_clocks_mhz).busy_w for memory in card.memory_clocks_mhz}
+    limits, schedule = Limits(cap_w=caps[0]), build("sequential", (1,), 1)
+    control = Control(Perseus(scene), limits, can, schedule, print, curve.busy_w, memories)
     gpu.work(busy)
     rows = []
     for cap_w in caps:

@@ -82,7 +82,7 @@ def test_between_two_decisions_a_cap_that_is_exceeded_lowers_the_clock(policy: P
     assert policy.react(replace(at, power_mean_w=None), Limits(cap_w=180.0)) is None
     lower = policy.react(replace(at, power_mean_w=189.0), Limits(cap_w=180.0))
     assert lower is not None and policy.curve is not None
-    by_hand = (first.sm_clock_mhz or 0) - 9.0 / policy.curve.slope(first.sm_clock_mhz or 0)
+    by_hand = (first.sm_clock_mhz or 0) - (189.0 - 0.97 * 180.0) / policy.curve.slope(first.sm_clock_mhz or 0)
     assert lower == replace(first, sm_clock_mhz=policy.scene.nearest_sm(by_hand))
     waits = PctoDL(policy.scene, at_once=False)
     assert waits.react(Observation(0.1, start, power_w=300.0), Limits(cap_w=180.0)) is None

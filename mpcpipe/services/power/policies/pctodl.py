@@ -26,7 +26,7 @@ SMALLEST_MHZ, LARGEST_MHZ = 15.0, 300.0
 ABOVE = 0.005
 """By so much of the cap the power may be above it until the next decision."""
 FIRST = 0.03
-"""Below a new cap by so much, until it is seen what the first clock takes."""
+"""Below a cap that is new, or exceeded, by so much, until it is seen what the clock takes."""
 _WORTH_A_RESTART = 1.03
 _STRONG_MEMORY = 0.5
 
@@ -123,11 +123,12 @@ class PctoDL(Policy):
         return self.wanted
 
     def lowered(self, power_w: float, cap_w: float, observation: Observation) -> int:
-        """The clock for a cap that is exceeded: Newton's step without damping, and one step at least."""
+        """The clock for a cap that is exceeded: an undamped Newton step to a little below it, one step at least."""
         assert self.wanted is not None and self.curve is not None
         clocks, now = self.scene.sm_clocks_mhz, float(self.wanted.sm_clock_mhz or self.scene.sm_clocks_mhz[-1])
         below = clocks[max(0, clocks.index(self.scene.nearest_sm(now)) - 1)]
-        return min(below, self.scene.nearest_sm(now + (cap_w - power_w) / self.curve.slope(now)))
+        aimed_w = (1 - FIRST) * cap_w
+        return min(below, self.scene.nearest_sm(now + (aimed_w - power_w) / self.curve.slope(now)))
 
     def plan(self, limits: Limits) -> Setting:
         """A new plan; the shares in effect are kept unless others are worth that the workers start anew."""
