@@ -3,7 +3,8 @@
 All parties run the same schedule in step, so one party is simulated and its peers do the same at the same time:
 
     cores   one worker uses one at most; workers take turns on them, or share them evenly
-    line    one a party and direction, shared evenly by the workers that send
+    line    one a party and direction; what is sent first leaves first, as in the queues of systems and routers, so that
+            a small message waits behind every large one that any worker sent before it
     round   over when the worker's own bytes have left the line and one latency has passed (its peers' came as late)
     pieces  a worker goes on with the next piece while the messages of others are on their way
 """
@@ -101,8 +102,8 @@ class _Phase(Enum):
 class _Running:
     """A worker: where it is in its list, and in the trace of its action.
 
-    left_s: of what it computes, at full speed. line: seconds of each message that has not left, at full rate. flying:
-    when each of those arrives that have. before, now: pieces of the last segment and of this one whose round is over.
+    left_s: of what it computes, at full speed. flying: when each message arrives that has left the line. before, now:
+    pieces of the last segment and of this one whose round is over.
     """
 
     index: int
@@ -115,7 +116,6 @@ class _Running:
     now: int = 0
     phase: _Phase = _Phase.IDLE
     left_s: float = 0.0
-    line: deque[float] = field(default_factory=deque)
     flying: deque[float] = field(default_factory=deque)
     since_s: float = 0.0
     compute_s: float = 0.0
@@ -156,6 +156,14 @@ class _Running:
 
 
 @dataclass
+class _Message:
+    """What a worker sent and has not all left yet. left_s: at the line's rate."""
+
+    worker: _Running
+    left_s: float
+
+
+@dataclass
 class _Model:
     schedule: Schedule
     trace_of: TraceOf
@@ -163,21 +171,18 @@ class _Model:
     cores: float
     turns: bool
     now_s: float = 0.0
+    line: deque[_Message] = field(default_factory=deque)
     done: Counter[Action] = field(default_factory=Counter)
     spans: list[Span] = field(default_factory=list)
     updates_s: list[float] = field(default_factory=list)
     news: bool = True
 
-    def speeds(self, workers: Sequence[_Running]) -> tuple[dict[int, float], dict[int, float]]:
-        """How fast each worker that computes, and each that sends, gets on, by index."""
+    def speeds(self, workers: Sequence[_Running]) -> dict[int, float]:
+        """How fast each worker that computes gets on, by index."""
         computing = [w for w in workers if w.phase is _Phase.COMPUTES]
         if self.turns:
             computing = sorted(computing, key=lambda w: (w.since_s, w.index))[: max(1, int(self.cores))]
-        sending = [w for w in workers if w.line]
-        return (
-            {w.index: min(1.0, self.cores / len(computing)) for w in computing},
-            {w.index: 1.0 / len(sending) for w in sending},
-        )
+        return {w.index: min(1.0, self.cores / len(computing)) for w in computing}
 
     def ready(self, actions: Sequence[Action]) -> bool:
         return all(
@@ -207,7 +212,8 @@ class _Model:
         self.note(worker, True)
         now: Timed = worker.trace[worker.segment]
         if now.is_round:
-            worker.line.append(max(now.sent_bytes, now.received_bytes) / self.net.rate_bytes_per_s)
+            nbytes = max(now.sent_bytes, now.received_bytes)
+            self.line.append(_Message(worker, nbytes / self.net.rate_bytes_per_s))
         else:
             worker.arrived()
         worker.next_piece()
@@ -232,10 +238,10 @@ class _Model:
 
     def pass_time(self, workers: Sequence[_Running]) -> bool:
         """Go on to the next thing that happens; False if nothing does any more."""
-        computing, sending = self.speeds(workers)
+        computing = self.speeds(workers)
         ahead_s = min(
             [workers[index].left_s / speed for index, speed in computing.items()]
-            + [workers[index].line[0] / speed for index, speed in sending.items()]
+            + ([self.line[0].left_s] if self.line else [])
             + [worker.flying[0] - self.now_s for worker in workers if worker.flying],
             default=math.inf,
         )
@@ -244,12 +250,10 @@ class _Model:
         self.now_s += ahead_s
         for index, speed in computing.items():
             workers[index].left_s -= ahead_s * speed
-        for index, speed in sending.items():
-            line = workers[index].line
-            line[0] -= ahead_s * speed
-            if line[0] <= _NOTHING_S:
-                line.popleft()
-                workers[index].flying.append(self.now_s + self.net.latency_s)
+        if self.line:
+            self.line[0].left_s -= ahead_s
+            if self.line[0].left_s <= _NOTHING_S:
+                self.line.popleft().worker.flying.append(self.now_s + self.net.latency_s)
         for worker in workers:
             while worker.flying and worker.flying[0] <= self.now_s + _NOTHING_S:
                 worker.flying.popleft()

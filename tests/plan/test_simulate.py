@@ -132,14 +132,26 @@ def test_computing_hides_behind_latency() -> None:
 
 
 def test_taking_turns_sets_equals_apart() -> None:
-    """Computing and sending take 1 s each. In step, both are slowed down by half all the time; in turn, neither is."""
+    """Computing and sending take 1 s each. Sharing the core, both are late once; then the line sets them apart."""
 
     def trace(action: Action) -> TimedTrace:
         return (Timed(1.0, 1000, 1000),) * 4 if action.kind == "F" else ()
 
     schedule, net = build("gpipe", (2,), 2), Net(0.0, 1000)
-    assert simulate(schedule, trace, net, 1, turns=False).makespan_s == pytest.approx(4 * (2 + 2))
-    assert simulate(schedule, trace, net, 1).makespan_s == pytest.approx(4 * (1 + 1) + 1)
+    assert simulate(schedule, trace, net, 1, turns=False).makespan_s == pytest.approx(2 + 4 * (1 + 1))
+    assert simulate(schedule, trace, net, 1).makespan_s == pytest.approx(1 + 4 * (1 + 1))
+
+
+def test_a_small_message_waits_behind_a_large_one() -> None:
+    """One worker has the line from t = 1 to 10; the other sends 1 s worth at t = 2, and has it through at t = 11."""
+
+    def trace(action: Action) -> TimedTrace:
+        if action.kind != "F":
+            return ()
+        return (Timed(1.0, 9000, 9000),) if action.microbatch % 2 == 0 else (Timed(2.0, 1000, 1000), Timed(1.0))
+
+    # worker 1 sends at t = 2, when the line is taken until t = 10; shared evenly its message would have left at t = 4
+    assert simulate(build("gpipe", (2,), 2), trace, Net(0.0, 1000), 2).workers[1].wait_s == pytest.approx(10 + 1 - 2)
 
 
 def test_the_line_is_shared() -> None:
