@@ -47,7 +47,7 @@ def test_another_job(plan: Plan) -> None:
         plan.check_job("0" * 64)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 1}', '{"format": 1, "schedule": 3}', "null"])
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 2}', '{"format": 2, "schedule": 3}', "null"])
 def test_what_is_no_plan(text: str) -> None:
     with pytest.raises(PlanError, match="this is no plan of mpcpipe"):
         Plan.from_json(text)
