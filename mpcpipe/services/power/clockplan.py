@@ -17,6 +17,10 @@ from mpcpipe.services.power.stepgraph import Part, ends_s, longest_s, nodes_of
 LEAST_PHASE_S = 0.1
 """Shorter phases have no clock of their own."""
 
+LOOK = 4
+"""So many steps down are tried where the first ones make the step too long: its length does not rise evenly, since
+workers meet on the line in another order."""
+
 UNITS = 250
 """How finely a step is cut for the frontier."""
 
@@ -83,8 +87,8 @@ def clocks_of_gpus(
     target_s: float,
     length_s: Callable[[Mapping[int, int]], float] | None = None,
 ) -> dict[int, int]:
-    """One clock for each GPU: from the highest down, always the step down that saves the most, while the step is done
-    by target_s and energy falls. With a target that cannot be met: all the highest.
+    """One clock for each GPU: from the highest down, always the step down, of one GPU or of all, that saves the most,
+    while the step is done by target_s and energy falls. With a target that cannot be met: all the highest.
 
     length_s: how long a step takes at these clocks; by the graph if it is not given. In the graph a wait is a wait; a
     simulator of the line knows that it is shorter where others send less at the same time.
@@ -98,21 +102,25 @@ def clocks_of_gpus(
     length_of = length_s or graph_s
     clocks = {gpu: kept[level] for gpu, level in levels.items()}
     now_j = step_energy_j(parts, curve, clocks, gpus, length_of(clocks))
+    together = [(gpu,) for gpu in levels] + ([tuple(levels)] if len(levels) > 1 else [])
     while True:
-        best: tuple[float, int] | None = None
-        for gpu, level in levels.items():
-            if level == 0:
-                continue
-            tried = {**clocks, gpu: kept[level - 1]}
-            step_s = length_of(tried)
-            joules = step_energy_j(parts, curve, tried, gpus, step_s)
-            if step_s <= target_s and joules < now_j and (best is None or joules < best[0]):
-                best = joules, gpu
+        best: tuple[float, dict[int, int]] | None = None
+        for group in together:
+            for down in range(1, LOOK + 1):
+                lower = {gpu: max(0, levels[gpu] - down) for gpu in group}
+                tried = {**clocks, **{gpu: kept[level] for gpu, level in lower.items()}}
+                if tried == clocks:
+                    break
+                step_s = length_of(tried)
+                joules = step_energy_j(parts, curve, tried, gpus, step_s)
+                if step_s <= target_s and joules < now_j:
+                    best = min(best or (joules, lower), (joules, lower), key=lambda pair: pair[0])
+                    break
         if best is None:
             return clocks
-        now_j, gpu = best
-        levels[gpu] -= 1
-        clocks = {**clocks, gpu: kept[levels[gpu]]}
+        now_j = best[0]
+        levels |= best[1]
+        clocks = {gpu: kept[level] for gpu, level in levels.items()}
 
 
 def clocks_of_actions(
