@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from mpcpipe.errors import JobError, PlanError
 from mpcpipe.job.schema import Job, Source
+from mpcpipe.job.units import bytes_per_s
 from mpcpipe.job.where import Where
 from mpcpipe.nn import catalog
 from mpcpipe.protocol.registry import known_protocol
@@ -117,6 +118,15 @@ def _parties(job: Job, where: Where) -> None:
             "link.kind",
             f"is {job.link.kind!r}, which does not encrypt, and parties.fingerprints asks for TLS: take one of the two",
         )
+    if job.link.rate is not None:
+        try:
+            bytes_per_s(job.link.rate)
+        except ValueError as error:
+            raise where.error("link.rate", f"is {job.link.rate!r}: {error}, such as 100Mbit/s") from error
+        if job.link.kind != "tcp":
+            raise where.error(
+                "link.rate", f"paces connections of our own, and link.kind is {job.link.kind!r}: leave it out"
+            )
     _fingerprints(job, where)
 
 

@@ -113,6 +113,12 @@ class Link:
         "tcp",
         choices=("tcp", "mpi", "torch"),
     )
+    rate: str | None = key(
+        'with tcp: the rate of this party\'s line, such as "100Mbit/s"; what it sends is paced to it, so that small '
+        "messages do not wait in a queue behind large ones",
+        None,
+        public=False,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

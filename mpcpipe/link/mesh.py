@@ -25,6 +25,7 @@ from mpcpipe.link.fabric import Fabric
 from mpcpipe.link.handshake import Handshake, Hello, Session, confirm, exchange_keys
 from mpcpipe.link.identity import Identity
 from mpcpipe.link.network import Network
+from mpcpipe.link.pacer import Pacer
 from mpcpipe.link.pinned import Pinned
 from mpcpipe.link.secure import Protection
 from mpcpipe.link.tcp import DEADLINE_S, prepare
@@ -82,6 +83,7 @@ def connect(
     listener: socket.socket | None = None,
     fabric: Fabric | None = None,
     first_worker: int = 0,
+    pacer: Pacer | None = None,
 ) -> Network:
     """Connect party `party` with all others, each at its address (host, port).
 
@@ -90,7 +92,7 @@ def connect(
     goes over mutual TLS. Without, everything is in the clear, and stays on this machine unless `insecure_plaintext`.
     `listener` is a socket that already listens (from `listen`), instead of a new one on this party's address.
     `fabric` carries the workers' frames instead of connections of their own; `first_worker`: the number there of the
-    first of them, where a party's other workers are other processes.
+    first of them, where a party's other workers are other processes. `pacer` holds back what the workers send.
 
     Errors: AddressInUseError; ConnectError naming who did not come within `deadline_s`; AgreementError, at all parties,
     naming the first key that differs; AuthError when a party has another certificate than the pinned one, or a
@@ -111,7 +113,7 @@ def connect(
     arrivals = Arrivals(listener, party, named, workers, protection)
     try:
         return _Setup(handshake, arrivals, addresses, protection, deadline_s).run(
-            workers, message_deadline_s, fabric, first_worker
+            workers, message_deadline_s, fabric, first_worker, pacer
         )
     finally:
         arrivals.close()
@@ -154,7 +156,14 @@ class _Setup:
         self._ends_at_s = time.monotonic() + deadline_s
         self._opened: list[Connection] = []
 
-    def run(self, workers: int, message_deadline_s: float, fabric: Fabric | None, first_worker: int) -> Network:
+    def run(
+        self,
+        workers: int,
+        message_deadline_s: float,
+        fabric: Fabric | None,
+        first_worker: int,
+        pacer: Pacer | None,
+    ) -> Network:
         try:
             sockets = self._with_all(self._meet)
             session = self.handshake.finish()
@@ -163,7 +172,7 @@ class _Setup:
                 session.keys.update(session.triples.keys())
             self._with_all(lambda peer: self._finish(peer, sockets[peer], session, confirm))
             self.control = Control(self.party, self.names, sockets, lambda: network.interrupt())
-            network = Network(self.names, session, self.control, message_deadline_s)
+            network = Network(self.names, session, self.control, message_deadline_s, pacer)
             self.control.start()
             connected = self._with_all(lambda peer: self._connect_workers(peer, 0 if fabric else workers, session))
             for worker in range(workers):

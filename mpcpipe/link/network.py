@@ -9,6 +9,7 @@ from mpcpipe.link.control import Control
 from mpcpipe.link.fabric import Fabric, FabricLink
 from mpcpipe.link.frame import Route
 from mpcpipe.link.handshake import Session
+from mpcpipe.link.pacer import Pacer
 from mpcpipe.link.tcp import TcpLink
 from mpcpipe.link.tls import Connection
 from mpcpipe.random.tape import Holders
@@ -20,12 +21,14 @@ _CAUSE_WAIT_S = 1.0
 class Network:
     """What `connect` returns. Close it, or use it in a `with`: leaving by an exception aborts all parties with it."""
 
-    def __init__(self, names: Sequence[str], session: Session, control: Control, deadline_s: float) -> None:
+    def __init__(
+        self, names: Sequence[str], session: Session, control: Control, deadline_s: float, pacer: Pacer | None = None
+    ) -> None:
         self.party = session.party
         self.names = list(names)
         self.session = session
         self._control = control
-        self._deadline_s = deadline_s
+        self._deadline_s, self._pacer = deadline_s, pacer
         self._meshes: list[Mesh] = []
         self._watchers: list[Callable[[BaseException], None]] = []
         self._links: list[TcpLink | FabricLink] = []
@@ -77,6 +80,7 @@ class Network:
                 Route(self.session.short, peer, worker),
                 self._deadline_s,
                 self._cause,
+                self._pacer,
             )
             for peer, sock in sockets.items()
         }

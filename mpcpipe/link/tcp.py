@@ -36,6 +36,7 @@ from mpcpipe.link.frame import (
     payload_bytes,
 )
 from mpcpipe.link.framed import Cause, FramedLink
+from mpcpipe.link.pacer import SMALL_BYTES, Pacer
 from mpcpipe.link.tls import Connection
 
 DEADLINE_S = 120.0
@@ -60,7 +61,8 @@ def prepare(sock: socket.socket) -> None:
 
 
 class TcpLink(FramedLink):
-    """One worker's connection to the same worker of one peer. Parameters as `FramedLink`."""
+    """One worker's connection to the same worker of one peer. Parameters as `FramedLink`; `pacer`: of the line, if its
+    rate is known."""
 
     def __init__(
         self,
@@ -71,9 +73,10 @@ class TcpLink(FramedLink):
         incoming: Route,
         deadline_s: float = DEADLINE_S,
         cause: Cause = lambda: None,
+        pacer: Pacer | None = None,
     ) -> None:
         super().__init__(peer, name, outgoing, incoming, deadline_s, cause)
-        self._sock = sock
+        self._sock, self._pacer = sock, pacer
         self._queue: deque[tuple[str, Views]] = deque()
         self._sender: threading.Thread | None = None
         self._changed = threading.Condition()
@@ -93,7 +96,7 @@ class TcpLink(FramedLink):
         memories = _memories(parts)
         views = [memoryview(self._header(label, parts, clock)), *memories]
         with self._changed:
-            if not self._queue:
+            if not self._queue and not self._held_back(views):
                 views = self._send_now(label, views)
             if views:
                 self._queue.append((label, views))
@@ -102,6 +105,16 @@ class TcpLink(FramedLink):
                     self._sender = threading.Thread(target=self._send_queued, name=name, daemon=True)
                     self._sender.start()
                 self._changed.notify_all()
+
+    def _held_back(self, views: Views) -> bool:
+        """Must this wait for its turn on the line?"""
+        if self._pacer is None:
+            return False
+        size = sum(map(len, views))
+        if size > SMALL_BYTES:
+            return True
+        self._pacer.book(size)
+        return False
 
     def drain(self, most_bytes: int) -> None:
         """Wait until no more than so many bytes are left to the sender thread."""
@@ -152,6 +165,15 @@ class TcpLink(FramedLink):
                 self._changed.notify_all()
 
     def _send_waiting(self, label: str, views: Views) -> None:
+        while views:
+            if self._pacer is None:
+                chunk, views = views, []
+            else:
+                chunk, views = _divided(views, self._pacer.chunk_bytes)
+                self._pacer.hold(sum(map(len, chunk)))
+            self._send_chunk(label, chunk)
+
+    def _send_chunk(self, label: str, views: Views) -> None:
         until = time.monotonic() + self.deadline_s
         while views:
             try:
@@ -239,6 +261,16 @@ def _after(views: Views, count: int) -> Views:
             return [view[count:], *views[index + 1 :]]
         count -= len(view)
     return []
+
+
+def _divided(views: Views, count: int) -> tuple[Views, Views]:
+    """The first `count` bytes, or all if there are fewer, and the rest."""
+    rest = _after(views, min(count, sum(map(len, views))))
+    if not rest:
+        return views, []
+    whole = len(views) - len(rest)
+    cut = views[whole][: len(views[whole]) - len(rest[0])]
+    return ([*views[:whole], cut] if cut else views[:whole]), rest
 
 
 def _allocate(expected: Sequence[Part]) -> list[torch.Tensor]:

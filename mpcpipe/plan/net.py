@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import difflib
 import math
-import re
 from dataclasses import dataclass
 
 from mpcpipe.errors import PlanError
-
-_TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
-_RATES = {"kbps": 1e3, "mbps": 1e6, "gbps": 1e9, "kbit/s": 1e3, "mbit/s": 1e6, "gbit/s": 1e9, "kbit": 1e3}
-_RATES |= {"mbit": 1e6, "gbit": 1e9}
-_VALUE = re.compile(r"([0-9.]+)\s*([a-zA-Z/]+)")
+from mpcpipe.job.units import BITS_PER_SECOND, SECONDS, quantity
 
 
 @dataclass(frozen=True)
@@ -59,16 +54,13 @@ def parse(text: str) -> Net:
     given: dict[str, float] = {}
     for word in text.split(","):
         key, _, value = word.strip().partition("=")
-        units = {"rtt": _TIMES, "rate": _RATES}.get(key)
+        units = {"rtt": SECONDS, "rate": BITS_PER_SECOND}.get(key)
         if units is None:
             raise PlanError(f"a network has rtt and rate, not {key!r} (in {text!r}); write rtt=80ms,rate=1Gbps")
         if key in given:
             raise PlanError(f"{key} is given twice in {text!r}")
-        found = _VALUE.fullmatch(value.strip())
         try:
-            given[key] = float(found[1]) * units[found[2].lower()] if found else math.nan
-        except (KeyError, ValueError):
-            given[key] = math.nan
-        if math.isnan(given[key]):
-            raise PlanError(f"{key}={value} is no {key}; write a number and one of {', '.join(units)}, such as 80ms")
+            given[key] = quantity(value, units)
+        except ValueError as error:
+            raise PlanError(f"{key}={value} is no {key}; {error}, such as 80ms") from error
     return Net(given.get("rtt", 0.0), given["rate"] / 8 if "rate" in given else math.inf)

@@ -20,9 +20,11 @@ from mpcpipe.job.digest import agreement, digest
 from mpcpipe.job.load import load
 from mpcpipe.job.model import build_chain, digests
 from mpcpipe.job.schema import Job
+from mpcpipe.job.units import bytes_per_s
 from mpcpipe.link.base import Mesh
 from mpcpipe.link.mesh import connect
 from mpcpipe.link.network import Network
+from mpcpipe.link.pacer import Pacer
 from mpcpipe.nn.chain import Chain
 from mpcpipe.nn.layers import walk
 from mpcpipe.protocol.registry import protocol_named
@@ -146,6 +148,7 @@ def _run_with(
         pins=pins[: len(names)],
         fabric=around.fabric,
         first_worker=worker or 0,
+        pacer=pacer_of(job, 1 if worker is None else len(workers)),
     )
     for index in range(network.workers if deals else 0):
         network.mesh(index).ahead_bytes = DEALER_AHEAD_BYTES
@@ -192,6 +195,11 @@ def _run_with(
     report["link"] = f"TCP, {protection(job)}" if around.fabric is None else around.fabric.description
     report["workers"] = "threads" if worker is None else "processes"
     return report
+
+
+def pacer_of(job: Job, processes: int = 1) -> Pacer | None:
+    """For `link.rate`, which so many processes of this party share evenly."""
+    return None if job.link.rate is None else Pacer(bytes_per_s(job.link.rate) / processes)
 
 
 @contextmanager

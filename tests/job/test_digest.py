@@ -15,7 +15,7 @@ from tests.job.jobs import ROWS, TEXT, written
 
 PRIVATE = {
     *("parties.hosts", "parties.keys", "checkpoint.keep", "checkpoint.dir", "checkpoint.key_file"),
-    *("run.output", "run.connect_s", "run.deadline_s", "run.threads", "pipeline.file"),
+    *("run.output", "run.connect_s", "run.deadline_s", "run.threads", "pipeline.file", "link.rate"),
     *("protocol.store", "services.use", "services.options", "services.kernels"),
     *(f"services.power.{name}" for name in ("policy", "device", "cap_w", "deadline_s")),
     *(f"data.{what}.{name}" for what in ("features", "labels") for name in (

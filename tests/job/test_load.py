@@ -232,6 +232,9 @@ LABELS = 'source = "synthetic"\n\n[train]'
 TOGETHER = [
     ('"carol"]', '"carol"]\nhosts = ["127.0.0.1:1"]', "line 6: parties.hosts: has 1 entries for 3 parties"),
     ('"carol"]', '"carol"]\nhosts = ["a:1", "b:2", "c"]', "parties.hosts[2]: is 'c'; it must be \"host:port\""),
+    ('"carol"]', '"carol"]\n[link]\nrate = "100 MB/s"', "link.rate: is '100 MB/s': write a number and one of kbps"),
+    ('"carol"]', '"carol"]\n[link]\nrate = "0Mbps"', "link.rate: is '0Mbps': a line's rate is positive"),
+    ('"carol"]', '"carol"]\n[link]\nrate = "1Gbps"\nkind = "mpi"', "link.rate: paces connections of our own, and"),
     ('"carol"]', '"bob"]', "parties.names: has 'bob' twice"),
     ('"carol"]', '"no one"]', "parties.names[2]: is 'no one'"),
     ('"bob", "carol"]', '"bob"]', "parties.names: has 2 names; replicated3 is for 3 parties"),
