@@ -43,6 +43,8 @@ DEADLINE_S = 120.0
 BUFFER_BYTES = 4 << 20
 # Up to here a frame is read in one call, into tensors made before it came (their size is the plan's, not the peer's).
 _SMALL_BYTES = 64 << 10
+# While more than twice this is expected, a waiting thread is woken for so much at once.
+_WAKE_BYTES = 256 << 10
 # A system call takes at most 1024 pieces of memory.
 _PIECES = 1000
 
@@ -78,6 +80,7 @@ class TcpLink(FramedLink):
         super().__init__(peer, name, outgoing, incoming, deadline_s, cause)
         self._sock, self._pacer = sock, pacer
         self._queue: deque[tuple[str, Views]] = deque()
+        self._wake_bytes = 1
         self._sender: threading.Thread | None = None
         self._changed = threading.Condition()
         # Timeouts in the kernel: Python's own would cost a poll before every call. They only set how often a waiting
@@ -197,7 +200,10 @@ class TcpLink(FramedLink):
         # All that can be done beforehand is: once the frame is here, somebody waits for this party's answer.
         wanted = memoryview(encode(self._incoming, label, expected, self._received, 0))
         while views:
-            count = self._read_some(label, views, until, 0 if got < FIXED_BYTES else socket.MSG_WAITALL)
+            wanted_now = views
+            if got >= size and not early:
+                wanted_now = self._rarely_woken(views)
+            count = self._read_some(label, wanted_now, until, 0 if got < FIXED_BYTES else socket.MSG_WAITALL)
             before, got = got, got + count
             views = _after(views, count)
             same = clock_if_same(header, wanted) if before < size <= got else None
@@ -213,6 +219,17 @@ class TcpLink(FramedLink):
                     parts = _allocate(expected)
                     views = _memories(parts)
         return parts, clock
+
+    def _rarely_woken(self, views: Views) -> Views:
+        """What to ask for next of a large payload, such that the system wakes this thread for much and not for each
+        packet. The last bytes come as they come: nothing may follow them.
+        """
+        left = sum(map(len, views))
+        least = _WAKE_BYTES if left > 2 * _WAKE_BYTES else 1
+        if least != self._wake_bytes:
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)
+            self._wake_bytes = least
+        return views if least == 1 else _divided(views, left - _WAKE_BYTES)[0]
 
     def _read_some(self, label: str, views: Views, until: float, flags: int) -> int:
         while True:
