@@ -185,6 +185,14 @@ MPK_API int mpk_and_summands(const uint64_t* p, int64_t p_component, int64_t p_p
                              int64_t g_component, int64_t g_plane, const uint64_t* q, int64_t q_component,
                              int64_t q_plane, int64_t planes, int64_t q_planes, int64_t words, uint64_t* z);
 
+/* Of each block of `width` (1 to 8) of the `count` planes, the lowest being what is left over: the products of its
+ * non-empty sets of planes, by the set's number, 2^planes - 1 rows of words. */
+MPK_API int mpk_monomials(const uint64_t* planes, int64_t count, int64_t width, int64_t words, uint64_t* out);
+/* From such rows of a and of b: for each block the sum over i of a_i b_i times all (a_j ^ b_j) above, then for each but
+ * the lowest all of (a_j ^ b_j) but for the products of a's alone and b's alone. As sums of products of two rows. */
+MPK_API int mpk_block_products(const uint64_t* a, const uint64_t* b, int64_t count, int64_t width, int64_t words,
+                               uint64_t* z);
+
 /* Passes of three parties (protocol.replicated3): what a party computes between two rounds, masks included. Elements
  * have 4 or 8 bytes, and all of their bits count. Masks are the streams of HMAC-SHA256(key, label + suffix), as by
  * mpk_draw; the suffixes are those of the protocol. MPK_UNSUPPORTED without AES instructions. */

@@ -305,48 +305,6 @@ void shifted(const void* x, const void* y, std::int64_t lift, std::int64_t const
   shifted_portable(first, second, static_cast<T>(lift), static_cast<T>(constant), n, k, t, to, top);
 }
 
-// Planes of replicated bits: component 0 and the distances to the next component and to the next plane, in words.
-struct Planes {
-  const std::uint64_t* first;
-  Index component, plane;
-};
-
-struct AndSummands {
-  Planes p, g, q;
-  Index planes, q_planes, words;
-  std::uint64_t* z;
-
-  MPK_INLINE void body() const {
-    const Index total = (planes + q_planes) * words;
-    for (Index j = 0; j < planes + q_planes; ++j) {
-      const bool later = j >= planes;
-      const std::uint64_t* x = p.first + (later ? j - q_planes : j) * p.plane;
-      const Planes& other = later ? q : g;
-      const std::uint64_t* y = other.first + (later ? j - planes : j) * other.plane;
-      std::uint64_t* to = z + j * words;
-      for (Index i = 0; i < words; ++i) {
-        const std::uint64_t x0 = x[i], x1 = x[i + p.component], x2 = x[i + 2 * p.component];
-        const std::uint64_t y0 = y[i], y1 = y[i + other.component], y2 = y[i + 2 * other.component];
-        to[i] = (x1 ^ x2) & (y1 ^ y2);
-        to[i + total] = (x0 ^ x2) & (y0 ^ y2);
-        to[i + 2 * total] = (x0 ^ x1) & (y0 ^ y1);
-      }
-    }
-  }
-
-  void portable() const { body(); }
-#ifdef MPK_X86
-  MPK_TARGET("avx2") void wide() const { body(); }
-#endif
-
-  void run() const {
-#ifdef MPK_X86
-    if (has_avx2()) return wide();
-#endif
-    portable();
-  }
-};
-
 }  // namespace
 }  // namespace mpk
 
@@ -410,21 +368,5 @@ int mpk_shifted(const void* x, const void* y, int64_t lift, int64_t constant, in
       shifted<std::uint64_t, std::uint32_t>(x, y, lift, constant, count, k, t, out, bit);
     else
       shifted<std::uint64_t, std::uint64_t>(x, y, lift, constant, count, k, t, out, bit);
-  });
-}
-
-int mpk_and_summands(const uint64_t* p, int64_t p_component, int64_t p_plane, const uint64_t* g, int64_t g_component,
-                     int64_t g_plane, const uint64_t* q, int64_t q_component, int64_t q_plane, int64_t planes,
-                     int64_t q_planes, int64_t words, uint64_t* z) {
-  using namespace mpk;
-  const auto at = [](const uint64_t* first, int64_t component, int64_t plane) {
-    return Planes{first, static_cast<Index>(component), static_cast<Index>(plane)};
-  };
-  return guarded([&] {
-    require(planes >= 0 && q_planes >= 0 && q_planes <= planes && words >= 0);
-    product(3, static_cast<Index>(planes) + static_cast<Index>(q_planes), static_cast<Index>(words));
-    AndSummands{at(p, p_component, p_plane), at(g, g_component, g_plane), at(q, q_component, q_plane),
-                static_cast<Index>(planes),  static_cast<Index>(q_planes), static_cast<Index>(words), z}
-        .run();
   });
 }

@@ -228,6 +228,23 @@ def shifted(
     return (_native(x, y) or reference).shifted(x, y, lift, constant, bits, shift, small)
 
 
+def monomials(planes: torch.Tensor, count: int, width: int) -> torch.Tensor:
+    """Products of planes (n, words): of each block of the lowest `count` (`shapes.bit_blocks`) those of all non-empty
+    sets, by the set's number (bit i for the block's plane i); then the planes above as they are.
+    """
+    return (_native(planes) or reference).monomials(planes, count, width)
+
+
+def block_products(a: torch.Tensor, b: torch.Tensor, count: int, width: int) -> torch.Tensor:
+    """What a + b carries out of each block, and what lets a carry through: sums of products of a row of a and one of b,
+    both as from `monomials`.
+
+    First for each block the sum over i of a_i b_i times all (a_j ^ b_j) above i; then, for each but the lowest, the
+    product of all (a_j ^ b_j) but for the two products that are of a or of b alone: (2 blocks - 1, words).
+    """
+    return (_native(a, b) or reference).block_products(a, b, count, width)
+
+
 def and_summands(p: torch.Tensor, g: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
     """The summands of ANDs that one of four parties knows: p and g (3, n, words), then the last planes of p and q.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from mpcpipe.ring.ring import Ring
+from mpcpipe.ring.shapes import bit_blocks
 
 Shape = tuple[int, ...]
 Pair = tuple[int, int]
@@ -205,6 +206,39 @@ def shifted(
     ring = Ring(bits)
     total = ring.wrap((x if y is None else x + y) + lift)
     return ring.wrap(ring.shift_right(total, shift) - constant), (total >= 0).to(small)
+
+
+def monomials(planes: torch.Tensor, count: int, width: int) -> torch.Tensor:
+    """See `ops.monomials`."""
+    rows: list[torch.Tensor] = []
+    first = 0
+    for size in bit_blocks(count, width):
+        block: list[torch.Tensor] = []
+        for plane in planes[first : first + size]:
+            block += [plane, *(row & plane for row in block)]
+        rows += block
+        first += size
+    return torch.stack([*rows, *planes[count:]])
+
+
+def block_products(a: torch.Tensor, b: torch.Tensor, count: int, width: int) -> torch.Tensor:
+    """See `ops.block_products`."""
+    carries: list[torch.Tensor] = []
+    through: list[torch.Tensor] = []
+    first = -1  # the row before the block's, since sets are numbered from 1
+    for size in bit_blocks(count, width):
+        every = (1 << size) - 1
+        carry, all_of = torch.zeros_like(a[0]), torch.zeros_like(a[0])
+        for bit in range(size):
+            own, above = 1 << bit, every & -(2 << bit)
+            for chosen in range(0, every + 1, 2 << bit):
+                carry ^= a[first + (own | chosen)] & b[first + (own | above & ~chosen)]
+        for chosen in range(1, every):
+            all_of ^= a[first + chosen] & b[first + (every & ~chosen)]
+        carries.append(carry)
+        through.append(all_of)
+        first += every
+    return torch.stack(carries + through[1:])
 
 
 def and_summands(p: torch.Tensor, g: torch.Tensor, q: torch.Tensor) -> torch.Tensor:

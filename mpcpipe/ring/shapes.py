@@ -56,3 +56,14 @@ def require_shape(name: str, actual: Shape, expected: Shape) -> None:
     """Raises ValueError unless the tensor called `name` has the expected shape."""
     if actual != expected:
         raise ValueError(f"{name} has shape {tuple(actual)}, but {tuple(expected)} is needed here")
+
+
+def bit_blocks(count: int, width: int) -> list[int]:
+    """How `count` planes are cut into blocks of `width`, the lowest first: it is what is left over."""
+    blocks = -(-count // width)
+    return [width if block else count - (blocks - 1) * width for block in range(blocks)]
+
+
+def monomial_rows(count: int, width: int) -> int:
+    """How many products of planes of one block there are, in all blocks."""
+    return sum((1 << planes) - 1 for planes in bit_blocks(count, width))

@@ -264,9 +264,9 @@ def test_costs_of_replicated4_are_the_published_figures() -> None:
         "product": (1, 12.0),
         "product and truncation": (3, 15.0),
         "truncation": (2, 7.0),
-        "nonnegative": (7, 16.4),
+        "nonnegative": (6, 10.5),
         "bit to ring": (2, 12.0),
-        "relu forward": (9, 32.4),
+        "relu forward": (8, 26.5),
         "relu backward": (2, 12.0),
     }
     assert (c.reveal(n, False).rounds, c.reveal(n, False).sent_bytes) == (3, 8 * n + 396 + 16)

@@ -90,6 +90,7 @@ CASES = {
     "into halves": Case(_into_halves, 1, 2, 14),
     "truncate": Case(lambda p, x: p.truncate(x[0], 1), 1, 3, 21, values=(0, 1, -2)),
     "nonnegative, 2 bits": Case(lambda p, x: p.nonnegative(x[0]), 1, 2, 14),
+    "nonnegative, 3 bits": Case(lambda p, x: p.nonnegative(x[0]), 1, 3, 21, values=(0, 3, -3)),
     "level of the tree": Case(_and, 2, 1, 12),
     "bit to ring": Case(lambda p, x: p.to_ring(_bits(x[0])), 1, 2, 18),
     "select": Case(lambda p, x: p.select(_bits(x[0]), x[1]), 2, 1, 14),
@@ -125,11 +126,12 @@ def _draws(name: str) -> list[Key]:
 
 
 # Where a factor is public, some summands are known to more than two, and their masks hide nothing.
-SPARED = ("product with a public value", "into halves", "truncate", "select again")
+SPARED = ("product with a public value", "into halves", "truncate", "nonnegative, 3 bits", "select again")
 REMOVALS = [(name, key) for name in CASES if name not in SPARED for key in _draws(name)]
 # Two million lanes: one mask of each kind of message.
-REMOVALS += [("truncate", ((1, 2, 3), f"#1.truncate/{name}")) for name in ("shift/shifted23", "shift/bit23")]
+REMOVALS += [("truncate", ((0, 2, 3), f"#1.truncate/{name}")) for name in ("shift/shifted23", "shift/bit23")]
 REMOVALS += [("truncate", ((1, 2, 3), "#1.truncate/wrap/wrap13"))]
+REMOVALS += [("nonnegative, 3 bits", ((0, 2, 3), "#1.nonnegative/bits/bits23"))]
 
 
 @pytest.mark.parametrize(("name", "removed"), REMOVALS)

@@ -10,9 +10,10 @@ from mpcpipe.protocol.replicated4.kinds import Elements, Kind, Narrow, Planes
 from mpcpipe.protocol.replicated4.terms import Term, Value, masked, received
 from mpcpipe.random.mac import tag
 from mpcpipe.random.tape import PrgTape
-from mpcpipe.ring import native, reference
+from mpcpipe.ring import native, ops, reference
 from mpcpipe.ring.native.steps4 import JointTerm
 from mpcpipe.ring.ring import Ring
+from mpcpipe.ring.shapes import bit_blocks
 from tests.ring.test_steps import LIBRARY, RINGS, SIZES, Values, library, needs_library
 
 assert library is not None  # the fixture
@@ -117,6 +118,42 @@ def test_and_summands(library: native.NativeLibrary, planes: int, kept: int, wor
     p, g = (values.words(3, 2 * planes, words)[:, ::2] for _ in range(2))
     q = values.words(3, planes + 1, words)[:, planes + 1 - kept :]
     assert torch.equal(library.and_summands(p, g, q), reference.and_summands(p, g, q))
+
+
+@needs_library
+@pytest.mark.parametrize(
+    ("count", "width", "words"), [(1, 3, 2), (2, 3, 1), (7, 3, 300), (31, 3, 5), (31, 4, 7), (8, 4, 0)]
+)
+def test_blocks(library: native.NativeLibrary, count: int, width: int, words: int) -> None:
+    values = Values(count)
+    a, b = (values.words(1, count + 1, words)[0] for _ in range(2))
+    known = [library.monomials(x, count, width) for x in (a, b)]
+    for x, rows in zip((a, b), known, strict=True):
+        assert torch.equal(rows, reference.monomials(x, count, width))
+    assert torch.equal(library.block_products(*known, count, width), reference.block_products(*known, count, width))
+
+
+@pytest.mark.parametrize(("count", "width"), [(1, 3), (3, 3), (4, 3), (8, 4), (7, 2)])
+def test_blocks_are_carries(count: int, width: int) -> None:
+    """As Python adds: what a block of two numbers carries out, and whether all of its bits differ."""
+    values = Values(width)
+    a, b = (values.words(1, count, 3)[0] for _ in range(2))
+    found = ops.block_products(*(ops.monomials(x, count, width) for x in (a, b)), count, width)
+    blocks, first = bit_blocks(count, width), 0
+    for block, size in enumerate(blocks):
+        rows = [[_bits(x, plane) for plane in range(first, first + size)] for x in (a, b)]
+        x, y = ([sum(bit << i for i, bit in enumerate(column)) for column in zip(*row, strict=True)] for row in rows)
+        every = (1 << size) - 1
+        assert _bits(found, block) == [m + n >> size for m, n in zip(x, y, strict=True)]
+        if block:  # without the products of one side alone: both are 0 and 1 where all bits differ by one side
+            lone = [(m == every) ^ (n == every) for m, n in zip(x, y, strict=True)]
+            through = [m ^ n == every for m, n in zip(x, y, strict=True)]
+            assert [t ^ u for t, u in zip(_bits(found, len(blocks) - 1 + block), lone, strict=True)] == through
+        first += size
+
+
+def _bits(planes: torch.Tensor, row: int) -> list[int]:
+    return ops.unpack_bits(planes[row], 64 * planes.shape[1], torch.int64).tolist()
 
 
 @needs_library

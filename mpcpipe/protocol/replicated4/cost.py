@@ -11,6 +11,12 @@ from mpcpipe.random.mac import TAG_BYTES
 from mpcpipe.ring.bilinear import Bilinear, Shape
 from mpcpipe.ring.ops import words
 from mpcpipe.ring.ring import Ring
+from mpcpipe.ring.shapes import bit_blocks, monomial_rows
+
+
+def block_width(numel: int) -> int:
+    """Bits that a comparison of so many elements takes at once: 3 send least, 4 spare a round of the tree."""
+    return 4 if numel <= 4096 else 3
 
 
 def halves(n: int) -> tuple[int, int]:
@@ -54,10 +60,14 @@ class Replicated4Costs(Costs):
         return Cost(2, numel * (2 * self.ring.nbytes + 6 * correction_bytes(bits)))
 
     def nonnegative(self, numel: int) -> Cost:
-        """Two sharings of m planes, four cross products of m-1 planes, then the tree: six messages a plane."""
-        m = self.compare_bits
-        levels = tree_ands(m - 1)
-        planes = 2 * m + 4 * (m - 1) + 6 * sum(pairs + propagated for pairs, propagated in levels)
+        """Two sharings of the monomials of blocks of bits; of each block, four cross products each of its carry and of
+        what lets a carry through; then the tree over the blocks: six messages a plane.
+        """
+        low, width = self.compare_bits - 1, block_width(numel)
+        blocks = len(bit_blocks(low, width))
+        levels = tree_ands(blocks)
+        tree = sum(pairs + propagated for pairs, propagated in levels)
+        planes = 2 * (monomial_rows(low, width) + 1) + 4 * (2 * blocks - 1) + 6 * tree
         return Cost(2 + len(levels), planes * 8 * words(numel))
 
     def to_ring(self, numel: int) -> Cost:

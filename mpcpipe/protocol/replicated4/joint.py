@@ -189,9 +189,12 @@ class Joint(Roles, ABC):
         return values
 
     def halves(self, name: str, value: Value) -> list[Known]:
-        """The half of a value that this party knows, and the other two's half, to be shared."""
+        """The half of a value that this party knows, and the other two's half, to be shared.
+
+        Parties 1 and 3 send the larger parts here: where products of summands cannot be cut evenly, 0 and 2 do.
+        """
         low = self.party < 2
-        return [Known(name, (2, 3), None if low else value), Known(name, (0, 1), value if low else None)]
+        return [Known(name, (3, 2), None if low else value), Known(name, (1, 0), value if low else None)]
 
     def crossing(self, name: str, product: Callable[[int, int], Value]) -> list[Known]:
         """The four products of components of different halves; product(i, j), i and j as in a share of this party."""

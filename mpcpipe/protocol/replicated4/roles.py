@@ -25,7 +25,7 @@ parties of both halves everybody once.
 """
 RECEIVERS: dict[Pair, Pair] = {
     **{pair: (pair[0] ^ 1, pair[1] ^ 1) for pair in PAIRS[:4]},
-    **{(0, 1): (2, 3), (2, 3): (0, 1)},
+    **{(0, 1): (2, 3), (2, 3): (0, 1), (1, 0): (3, 2), (3, 2): (1, 0)},
 }
 """Of what the first and the second party of a pair send."""
 CROSSING: tuple[Pair, ...] = tuple((i, j) for i in (0, 1) for j in (2, 3))

@@ -135,6 +135,8 @@ SIGNATURES: dict[str, tuple[type, ...]] = {
     "mpk_tag": (*(ctypes.c_char_p, _SIZE) * 2, _POINTER, _SIZE, _POINTER),
     "mpk_add_bytes": (_POINTER, _INT, _SIZE, _INT, _POINTER, _INT),
     "mpk_shifted": (_POINTER, _POINTER, _SIZE, _SIZE, _SIZE, _INT, _INT, _INT, _POINTER, _POINTER, _INT),
+    "mpk_monomials": (_POINTER, _SIZE, _SIZE, _SIZE, _POINTER),
+    "mpk_block_products": (_POINTER, _POINTER, _SIZE, _SIZE, _SIZE, _POINTER),
     "mpk_and_summands": (*(_POINTER, _SIZE, _SIZE) * 3, *(_SIZE,) * 3, _POINTER),
 }
 

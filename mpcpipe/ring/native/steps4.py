@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 
 from mpcpipe.ring.native.abi import Binding, Term, failure, flat, refuse
-from mpcpipe.ring.shapes import require_shape
+from mpcpipe.ring.shapes import monomial_rows, require_shape
 
 TAG_BYTES = 16
 OPERATIONS = {"copy": (1, 1), "product": (2, 2), "cross": (3, 4), "chosen": (4, 3)}
@@ -155,4 +155,31 @@ class Steps4(Binding):
         )
         if status:
             raise failure(status, f"ANDs of {planes} and {q_planes} planes")
+        return z
+
+    def monomials(self, planes: torch.Tensor, count: int, width: int) -> torch.Tensor:
+        """As `reference.monomials`."""
+        words = planes.shape[1]
+        if planes.dtype != torch.int64 or not planes.is_cpu or not planes.is_contiguous():
+            raise refuse(planes)
+        require_shape("planes", planes.shape, (max(count, planes.shape[0]), words))
+        rows = monomial_rows(count, width)
+        out = torch.empty((rows + planes.shape[0] - count, words), dtype=torch.int64)
+        status = self.c.mpk_monomials(planes.data_ptr(), count, width, words, out.data_ptr())
+        if status:
+            raise failure(status, f"monomials of {count} planes")
+        out[rows:] = planes[count:]
+        return out
+
+    def block_products(self, a: torch.Tensor, b: torch.Tensor, count: int, width: int) -> torch.Tensor:
+        """As `reference.block_products`."""
+        rows, words = monomial_rows(count, width), a.shape[1]
+        for x in (a, b):
+            if x.dtype != torch.int64 or not x.is_cpu or not x.is_contiguous():
+                raise refuse(x)
+            require_shape("monomials", x.shape, (max(rows, x.shape[0]), words))
+        z = torch.empty((2 * -(-count // width) - 1, words), dtype=torch.int64)
+        status = self.c.mpk_block_products(a.data_ptr(), b.data_ptr(), count, width, words, z.data_ptr())
+        if status:
+            raise failure(status, f"carries of {count} planes")
         return z
