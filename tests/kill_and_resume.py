@@ -1,6 +1,6 @@
 """Kills a random party at a random moment, goes on, and again, until the training is done: is the model the same?
 
-    python -m tests.kill_and_resume --minutes 10 [--seed 1]
+    python -m tests.kill_and_resume --minutes 10 [--seed 1] [--protocol replicated4]
 
 Every training is a small job under a random protocol, optimizer and cut, with fixed keys (`--insecure-keys`). First it
 runs in one go; then it is killed and resumed, each time with another cut if its schedule is exact, until it comes
@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests import tiny
@@ -46,9 +47,9 @@ CUTS = (
 ASYNC = ("pipeline.stages=[0,2]", "pipeline.schedule=async")
 
 
-def chosen(pick: random.Random) -> tuple[str, tuple[str, ...], bool]:
+def chosen(pick: random.Random, protocols: Sequence[str]) -> tuple[str, tuple[str, ...], bool]:
     """A job's name and settings, and whether its cut may change."""
-    protocol, optimizer, schedule = (pick.choice(list(among)) for among in (PROTOCOLS, OPTIMIZERS, SCHEDULES))
+    protocol, optimizer, schedule = (pick.choice(list(among)) for among in (protocols, OPTIMIZERS, SCHEDULES))
     exact = pick.random() < 0.75
     more = pick.choice([(), ("model.args.norm=true",), ("data.sharing=once",)])
     every = pick.choice([1, 2, 3])
@@ -70,9 +71,11 @@ def chosen(pick: random.Random) -> tuple[str, tuple[str, ...], bool]:
     return about + ("" if exact else ", async"), settings, exact
 
 
-def training(folder: Path, job: Path, pick: random.Random, seen: Counter[str]) -> tuple[str, str]:
+def training(
+    folder: Path, job: Path, pick: random.Random, protocols: Sequence[str], seen: Counter[str]
+) -> tuple[str, str]:
     """One training: what it was, and what was wrong with it, if anything."""
-    about, settings, exact = chosen(pick)
+    about, settings, exact = chosen(pick, protocols)
     cut = (lambda: pick.choice(CUTS)) if exact else lambda: ASYNC
     began_s = time.monotonic()
     with Fleet(job, folder / "whole", (*settings, *cut())) as fleet:
@@ -112,14 +115,15 @@ def main() -> int:
     given = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     given.add_argument("--minutes", type=float, default=10.0)
     given.add_argument("--seed", type=int, default=1)
+    given.add_argument("--protocol", action="append", choices=list(PROTOCOLS), help="all of them, if none is given")
     options = given.parse_args()
-    pick = random.Random(options.seed)
+    pick, protocols = random.Random(options.seed), options.protocol or list(PROTOCOLS)
     ends_at_s = time.monotonic() + 60 * options.minutes
     trainings, wrong, seen = 0, 0, Counter[str]()
     with tempfile.TemporaryDirectory() as place:
         job = tiny.columns(Path(place) / "job")
         while time.monotonic() < ends_at_s:
-            about, trouble = training(Path(place) / str(trainings), job, pick, seen)
+            about, trouble = training(Path(place) / str(trainings), job, pick, protocols, seen)
             trainings += 1
             wrong += bool(trouble)
             print(f"{trainings:4}  {about}: {trouble or 'the same'}", flush=True)
