@@ -11,6 +11,12 @@ Shape = tuple[int, ...]
 Pair = tuple[int, int]
 
 
+def warm() -> None:
+    """Use such tensors once: at the first, torch loads half of itself, which takes seconds."""
+    blank = torch.empty((2, 3), dtype=torch.int64, device="meta")
+    torch.cat([blank, blank + 1], dim=1).sum(dim=1)
+
+
 def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """a (m, k) times b (k, n). Seen as aten.mm."""
     return a @ b

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,7 +30,7 @@ from mpcpipe.nn.chain import Chain
 from mpcpipe.nn.layers import walk
 from mpcpipe.protocol.registry import protocol_named
 from mpcpipe.random.tape import Holders, PrgTape
-from mpcpipe.ring import native
+from mpcpipe.ring import native, shadow
 from mpcpipe.ring.fixed import FixedPoint
 from mpcpipe.ring.ring import Ring
 from mpcpipe.runtime.around import Around, inherited
@@ -132,6 +133,9 @@ def _run_with(
     }
     stored = stored_of(job, options, digest(agreed_of(job, module, arrangement)), len(workers), around)
     names = present_names(job)
+    warming = threading.Thread(target=shadow.warm, name="warm", daemon=True)
+    if deals:  # while the parties meet, so that the first step does not wait for it
+        warming.start()
     network = connect(
         options.party,
         options.addresses,
@@ -153,6 +157,8 @@ def _run_with(
     for index in range(network.workers if deals else 0):
         network.mesh(index).ahead_bytes = DEALER_AHEAD_BYTES
     with network, _cause_first(network, around):
+        if deals:
+            warming.join()
         keys = network.keys if options.insecure_keys is None else insecure_keys(network.keys, options.insecure_keys)
         if fellows is not None:
             network.watch(fellows.fail)
