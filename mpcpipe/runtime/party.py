@@ -133,7 +133,8 @@ def _run_with(
     }
     stored = stored_of(job, options, digest(agreed_of(job, module, arrangement)), len(workers), around)
     names = present_names(job)
-    warming = threading.Thread(target=shadow.warm, name="warm", daemon=True)
+    # Not a daemon: a process that ends in the middle of torch's imports could end otherwise than it says.
+    warming = threading.Thread(target=shadow.warm, name="warm")
     if deals:  # while the parties meet, so that the first step does not wait for it
         warming.start()
     network = connect(
