@@ -27,6 +27,17 @@ def test_a_grid_is_read_as_it_was_written(tmp_path: Path) -> None:
     np.testing.assert_allclose(found.power_w, grid.power_w)
 
 
+def test_the_language_model_of_the_examples_is_a_grid_with_a_trace() -> None:
+    """A V100S serves a language model; with batches of 32 an answer takes the least energy at 997 MHz."""
+    folder = Path(__file__).parents[2] / "examples" / "power"
+    grid = load(folder / "v100s_qwen7b.csv")
+    assert (grid.memory_clocks_mhz, len(grid.sm_clocks_mhz), grid.batches) == ((1107,), 10, (1, 2, 4, 8, 16, 32))
+    energy_j = (grid.latency_ms * grid.power_w)[0, :, -1] / 1e3 / 32
+    assert grid.sm_clocks_mhz[int(energy_j.argmin())] == 997
+    assert energy_j.min() == pytest.approx(11.8, abs=0.05)
+    assert load_rates(folder / "rate_llm_dynamic.csv").mean() == pytest.approx(5.9, abs=0.05)
+
+
 def test_between_points_values_are_between_and_at_points_they_are_the_points() -> None:
     grid = made(noise=0.1)
     ms, watts = grid.at(9501, grid.sm_clocks_mhz[3], 32)
