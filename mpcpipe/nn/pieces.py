@@ -11,7 +11,7 @@ bytes, and so do layers for which rows are not independent.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -67,11 +67,6 @@ def join(pieces: Sequence[Fixed]) -> Fixed:
     return Fixed(torch.cat([piece.data for piece in pieces], 1), bits)
 
 
-def numbered(microbatch: int, pieces: int) -> list[str]:
-    """What each piece of a micro-batch is called in scopes."""
-    return [str(microbatch)] if pieces == 1 else [f"{microbatch}.{piece}" for piece in range(pieces)]
-
-
 @dataclass
 class Passage:
     """One piece in some consecutive layers: what each kept, and the gradient of each one's result.
@@ -112,3 +107,15 @@ class Passage:
             grads = await layer.weight_grad(p.at(f"{step}/{layer.name}/{self.name}/W"), saved, dy)
             found |= full_names(layer, grads)
         return found
+
+
+def passages(layers: Sequence[Layer], first: int, pieces: int, microbatch: int) -> list[Passage]:
+    """One for each piece of a micro-batch, before anything is computed."""
+    names = [str(microbatch)] if pieces == 1 else [f"{microbatch}.{piece}" for piece in range(pieces)]
+    return [Passage(layers, first, name) for name in names]
+
+
+def add_to(sums: dict[str, PartialGrad], grads: Mapping[str, PartialGrad]) -> None:
+    """The gradients of one more piece or micro-batch."""
+    for name, grad in grads.items():
+        sums[name] = sums[name] + grad if name in sums else grad

@@ -20,7 +20,7 @@ from mpcpipe.nn.layers import Layer, walk
 from mpcpipe.nn.layers.base import first_trained, with_factors_shown
 from mpcpipe.nn.loss import Loss, count_correct
 from mpcpipe.nn.optim import Optimizer
-from mpcpipe.nn.pieces import Passage, join, numbered, runs, split
+from mpcpipe.nn.pieces import Passage, add_to, join, passages, runs, split
 from mpcpipe.protocol.base import Protocol
 from mpcpipe.protocol.rounds import Operation, Received, Round, gather
 from mpcpipe.random.tape import Holders, Tape
@@ -150,7 +150,7 @@ def drive_step(
     for index, layer in enumerate(layers):
         enter(layer.name, "F")
         (run,) = runs([layer], x.shape, setting.pieces)
-        mine = [Passage([layer], index, name) for name in numbered(0, run.pieces)]
+        mine = passages([layer], index, run.pieces, 0)
         both = zip(mine, split(x, run.pieces), strict=True)
         x = join(solo(gather(*[one.forward(p, 0, part) for one, part in both])))
         kept.append(mine)
@@ -171,18 +171,13 @@ def drive_step(
             dy = join(dxs)
     for layer, mine in zip(layers[spared:], kept[spared:], strict=True):
         enter(layer.name, "W")
-        grads = _sums(solo(gather(*[one.weight_grad(p, 0) for one in mine])))
+        grads: dict[str, PartialGrad] = {}
+        for found in solo(gather(*[one.weight_grad(p, 0) for one in mine])):
+            add_to(grads, found)
         optimizers = {leaf.name: setting.make_optimizer() for leaf in walk([layer])}
         for step in (0, 1):
             enter(layer.name, "U" if step else "")
             solo(_update(layer, grads, optimizers, p, setting, step))
-
-
-def _sums(found: Sequence[dict[str, PartialGrad]]) -> dict[str, PartialGrad]:
-    sums = dict(found[0])
-    for grads in found[1:]:
-        sums |= {name: sums[name] + grad for name, grad in grads.items()}
-    return sums
 
 
 async def _update(

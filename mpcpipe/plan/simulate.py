@@ -102,8 +102,8 @@ class _Phase(Enum):
 class _Running:
     """A worker: where it is in its list, and in the trace of its action.
 
-    left_s: of what it computes, at full speed. flying: when each message arrives that has left the line. before, now:
-    pieces of the last segment and of this one whose round is over.
+    left_s: of what it computes, at full speed. before, now: pieces of the last segment and of this one whose round is
+    over.
     """
 
     index: int
@@ -116,7 +116,6 @@ class _Running:
     now: int = 0
     phase: _Phase = _Phase.IDLE
     left_s: float = 0.0
-    flying: deque[float] = field(default_factory=deque)
     since_s: float = 0.0
     compute_s: float = 0.0
     wait_s: float = 0.0
@@ -172,6 +171,7 @@ class _Model:
     turns: bool
     now_s: float = 0.0
     line: deque[_Message] = field(default_factory=deque)
+    flying: deque[tuple[float, _Running]] = field(default_factory=deque)
     done: Counter[Action] = field(default_factory=Counter)
     spans: list[Span] = field(default_factory=list)
     updates_s: list[float] = field(default_factory=list)
@@ -242,7 +242,7 @@ class _Model:
         ahead_s = min(
             [workers[index].left_s / speed for index, speed in computing.items()]
             + ([self.line[0].left_s] if self.line else [])
-            + [worker.flying[0] - self.now_s for worker in workers if worker.flying],
+            + ([self.flying[0][0] - self.now_s] if self.flying else []),
             default=math.inf,
         )
         if math.isinf(ahead_s):
@@ -253,11 +253,9 @@ class _Model:
         if self.line:
             self.line[0].left_s -= ahead_s
             if self.line[0].left_s <= _NOTHING_S:
-                self.line.popleft().worker.flying.append(self.now_s + self.net.latency_s)
-        for worker in workers:
-            while worker.flying and worker.flying[0] <= self.now_s + _NOTHING_S:
-                worker.flying.popleft()
-                worker.arrived()
+                self.flying.append((self.now_s + self.net.latency_s, self.line.popleft().worker))
+        while self.flying and self.flying[0][0] <= self.now_s + _NOTHING_S:
+            self.flying.popleft()[1].arrived()
         return True
 
     def note(self, worker: _Running, computes: bool) -> None:

@@ -21,7 +21,7 @@ from mpcpipe.nn.fixed import Fixed, PartialGrad
 from mpcpipe.nn.layers import Layer, walk
 from mpcpipe.nn.layers.base import first_trained, replica, set_parameters, with_factors_shown
 from mpcpipe.nn.optim import Optimizer
-from mpcpipe.nn.pieces import Passage, join, numbered, runs, split
+from mpcpipe.nn.pieces import Passage, add_to, join, passages, runs, split
 from mpcpipe.protocol.base import Protocol
 from mpcpipe.protocol.rounds import Operation, Overlap, gather
 
@@ -82,15 +82,13 @@ class Stage:
     async def forward(self, p: Protocol, at: At, x: Fixed, version: int | None = None) -> Fixed:
         """The result of the stage for one micro-batch, in training mode, with the weights after `version` updates
         since `begin`."""
-        layers, passages = self._version(version), []
+        layers, kept = self._version(version), []
         for run in runs(layers, x.shape, self.pieces):
-            names = numbered(at.microbatch, run.pieces)
-            mine = [Passage(layers[run.first : run.end], run.first, name) for name in names]
-            parts = split(x, run.pieces)
-            both = zip(mine, parts, strict=True)
+            mine = passages(layers[run.first : run.end], run.first, run.pieces, at.microbatch)
+            both = zip(mine, split(x, run.pieces), strict=True)
             x = join(await self._together([one.forward(p, at.step, part) for one, part in both]))
-            passages.append(mine)
-        self._in_flight[at] = passages
+            kept.append(mine)
+        self._in_flight[at] = kept
         return x
 
     async def input_grad(self, p: Protocol, at: At, dy: Fixed) -> Fixed | None:
@@ -108,9 +106,7 @@ class Stage:
         for mine in self._in_flight.pop(at):
             for grads in await self._together([one.weight_grad(p, at.step) for one in mine]):
                 with self._lock:
-                    sums = self._grads.setdefault(at.step, {})
-                    for name, grad in grads.items():
-                        sums[name] = sums[name] + grad if name in sums else grad
+                    add_to(self._grads.setdefault(at.step, {}), grads)
 
     async def _together(self, pieces: Sequence[Operation[Any]]) -> list[Any]:
         """The results of all pieces."""
