@@ -32,6 +32,7 @@ from mpcpipe.plan.simulate import Simulation, simulate
 from mpcpipe.plan.stages import Cut
 from mpcpipe.plan.trace import TimedTrace
 from mpcpipe.runtime.planning import setting_of
+from mpcpipe.runtime.record import Span
 from mpcpipe.services.power.cards import Card, card_named
 from mpcpipe.services.power.clockplan import Curve, clocks_of_gpus
 from mpcpipe.services.power.control import Control
@@ -79,19 +80,6 @@ class Row:
         return self.perseus_step_s / self.step_s - 1
 
 
-@dataclass(frozen=True)
-class Span:
-    """An action of the simulated step, as a worker's span."""
-
-    worker: str
-    action: str
-    begin_s: float
-    end_s: float
-    wait_s: float
-    idle_s: float = 0.0
-    queued_s: float = 0.0
-
-
 def job_of(work: str, batch: int) -> object:
     """A job on invented data."""
     source = {"source": "synthetic"}
@@ -123,9 +111,7 @@ def spans_of(schedule: Schedule, simulation: Simulation) -> list[Span]:
             # Neighbouring updates run side by side, under the name of the first.
             names = [a for a in worker.actions if a.kind == "U"] if action == first_update else [action]
             waited = sum(p.end_s - p.start_s for p in pieces if not p.computes)
-            found.append(
-                Span(worker.name, " ".join(map(str, names)), pieces[0].start_s, pieces[-1].end_s, waited)
-            )
+            found.append(Span(worker.name, " ".join(map(str, names)), pieces[0].start_s, pieces[-1].end_s, waited, 0.0))
     return found
 
 
@@ -251,7 +237,7 @@ def saving_of(
 
         return simulate(schedule, slowed(cut, slower), net, float(gpus))
 
-    coarse = dataclasses.replace(curve, clocks_mhz=card.sm_clocks_mhz[:: -STRIDE][::-1])
+    coarse = dataclasses.replace(curve, clocks_mhz=card.sm_clocks_mhz[::-STRIDE][::-1])
     target_s = full.step_s * (1 + longer)
     clocks = clocks_of_gpus(parts, coarse, gpu_of, target_s, lambda tried: at(tried).step_s)
     slow = at(clocks)
@@ -362,8 +348,11 @@ def main() -> None:
                 f"{row.work:8}{row.net:7}{row.gpus:5}{row.computing_share:10.1%}{row.step_s:9.3f}s{row.longer:8.2%}"
                 f"{row.joules:9.2f}{row.perseus_joules:9.2f}{row.saving:7.1%}{row.net_saving:6.0%}  "
                 f"{', '.join(map(str, row.clocks_mhz))}"
-                + ("  (one clock is all)" if row.actions_saving is None or row.actions_longer is None else
-                   f"  (clocks by action: {row.actions_saving:.1%}, longer {row.actions_longer:.2%})"),
+                + (
+                    "  (one clock is all)"
+                    if row.actions_saving is None or row.actions_longer is None
+                    else f"  (clocks by action: {row.actions_saving:.1%}, longer {row.actions_longer:.2%})"
+                ),
                 flush=True,
             )
     head = f"{'below it after':>15}{'longest above':>15}{'above, Ws':>11}{'mean, W':>9}"

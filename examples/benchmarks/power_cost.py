@@ -11,29 +11,16 @@ from __future__ import annotations
 
 import argparse
 import time
-from dataclasses import dataclass
 
 from mpcpipe.plan.actions import Schedule
 from mpcpipe.plan.schedule import build
+from mpcpipe.runtime.record import Span
 from mpcpipe.services.base import RunFacts, StepFacts
 from mpcpipe.services.power.cards import card_named
 from mpcpipe.services.power.service import INTERVAL_S, PowerService
 from mpcpipe.services.power.simulated import Simulated
 
 ROUNDS = 200
-
-
-@dataclass(frozen=True)
-class Span:
-    """An action, as a worker tells of it."""
-
-    worker: str
-    action: str
-    begin_s: float
-    end_s: float
-    wait_s: float
-    idle_s: float = 0.0
-    queued_s: float = 0.0
 
 
 def spans_of(schedule: Schedule, began_s: float) -> list[Span]:
@@ -47,7 +34,7 @@ def spans_of(schedule: Schedule, began_s: float) -> list[Span]:
          for index, actions in enumerate(remaining) for action in actions)
     )  # fmt: skip
     for *_, index, action in order:
-        found.append(Span(names[index], action, at_s, at_s + 0.002, 0.001))
+        found.append(Span(names[index], action, at_s, at_s + 0.002, 0.001, 0.0))
         at_s += 0.002
     return found
 
@@ -85,8 +72,10 @@ def main() -> None:
         reading_s += time.thread_time() - began
     service.close()
     share = reading_s / ROUNDS / INTERVAL_S
-    print(f"a reading, with a step of {len(done.spans)} actions in each: {1e3 * reading_s / ROUNDS:.3f} ms, "
-          f"{share:.2%} of a core")
+    print(
+        f"a reading, with a step of {len(done.spans)} actions in each: {1e3 * reading_s / ROUNDS:.3f} ms, "
+        f"{share:.2%} of a core"
+    )
     print(f"a step handed over: {1e6 * step_s / ROUNDS:.1f} us; an action told of: {1e6 * action_s / ROUNDS:.1f} us")
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 
 from mpcpipe.errors import PowerError
 from mpcpipe.plan.schedule import build
+from mpcpipe.runtime.record import Span
 from mpcpipe.services.base import StepFacts
 from mpcpipe.services.power.cap import memory_clock_for
 from mpcpipe.services.power.cards import CARDS
@@ -23,17 +24,6 @@ from mpcpipe.services.power.stepgraph import Part, longest_s, step_graph
 
 CARD = CARDS["a100-40gb"]
 SCHEDULE = build("1f1b", (1, 1), 2)
-
-
-@dataclass(frozen=True)
-class Span:
-    worker: str
-    action: str
-    begin_s: float
-    end_s: float
-    wait_s: float = 0.0
-    idle_s: float = 0.0
-    queued_s: float = 0.0
 
 
 def spans(compute_s: float, wait_s: float, second_s: float | None = None) -> list[Span]:
@@ -164,7 +154,7 @@ WAITING: list[Span] = []
 
 
 LINE_S = 2.0
-LINES: list[list[Span]] = [[Span("", "", 0.0, compute_s)] for compute_s in (0.03, 0.25)]
+LINES: list[list[Span]] = [[Span("", "", 0.0, compute_s, 0.0, 0.0)] for compute_s in (0.03, 0.25)]
 """Steps that the line decides: an action computes for so long at full clocks, and waits for what is left of 2 s."""
 
 
