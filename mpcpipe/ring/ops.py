@@ -73,16 +73,7 @@ def conv2d(
 ) -> torch.Tensor:
     """x (n, c, h, w) with w (o, c / groups, kh, kw)."""
     shape = conv_shape(x.shape, w.shape, stride, padding, dilation, groups)
-    library = _native(x, w)
-    if library is not None:
-        backend = _backend("conv2d", x.dtype, shape)
-        if backend in ("native", "products"):
-            return library.conv2d(shape, x, w, out, accumulate, as_products=backend == "products")
-        return _deliver(compute(backend, Call("conv2d", x.dtype, shape), x, w), out, accumulate)
-    if x.is_meta:
-        note("conv2d", x.dtype, shape)
-    back = shadow if x.is_meta else reference
-    return _deliver(back.conv2d(x, w, stride, padding, dilation, groups), out, accumulate)
+    return _convolve("conv2d", shape, x, w, (), out, accumulate)
 
 
 def conv2d_input_grad(
@@ -98,19 +89,8 @@ def conv2d_input_grad(
 ) -> torch.Tensor:
     """Gradient of conv2d's x, given dy (n, o, oh, ow)."""
     shape = conv_shape(input_shape, w.shape, stride, padding, dilation, groups)
-    library = _native(dy, w)
-    if library is not None:
-        backend = _backend("conv2d_input_grad", dy.dtype, shape)
-        if backend in ("native", "products"):
-            return library.conv2d_input_grad(shape, dy, w, out, accumulate, as_products=backend == "products")
-        require_shape("dy", dy.shape, shape.y)
-        return _deliver(compute(backend, Call("conv2d_input_grad", dy.dtype, shape), dy, w), out, accumulate)
     require_shape("dy", dy.shape, shape.y)
-    if dy.is_meta:
-        note("conv2d_input_grad", dy.dtype, shape)
-    back = shadow if dy.is_meta else reference
-    value = back.conv2d_input_grad(dy, w, input_shape, stride, padding, dilation, groups)
-    return _deliver(value, out, accumulate)
+    return _convolve("conv2d_input_grad", shape, dy, w, (shape.x,), out, accumulate)
 
 
 def conv2d_weight_grad(
@@ -126,18 +106,34 @@ def conv2d_weight_grad(
 ) -> torch.Tensor:
     """Gradient of conv2d's w, given dy (n, o, oh, ow)."""
     shape = conv_shape(x.shape, weight_shape, stride, padding, dilation, groups)
-    library = _native(x, dy)
-    if library is not None:
-        backend = _backend("conv2d_weight_grad", x.dtype, shape)
-        if backend in ("native", "products"):
-            return library.conv2d_weight_grad(shape, x, dy, out, accumulate, as_products=backend == "products")
-        require_shape("dy", dy.shape, shape.y)
-        return _deliver(compute(backend, Call("conv2d_weight_grad", x.dtype, shape), x, dy), out, accumulate)
     require_shape("dy", dy.shape, shape.y)
-    if x.is_meta:
-        note("conv2d_weight_grad", x.dtype, shape)
-    back = shadow if x.is_meta else reference
-    value = back.conv2d_weight_grad(x, dy, weight_shape, stride, padding, dilation, groups)
+    return _convolve("conv2d_weight_grad", shape, x, dy, (shape.w,), out, accumulate)
+
+
+def _convolve(
+    direction: str,
+    shape: ConvShape,
+    first: torch.Tensor,
+    second: torch.Tensor,
+    wanted: tuple[Shape, ...],
+    out: torch.Tensor | None,
+    accumulate: bool,
+) -> torch.Tensor:
+    """A direction of a convolution, named as its function is in every back end. wanted: what a gradient's shape is."""
+    library = _native(first, second)
+    value: torch.Tensor
+    if library is not None:
+        backend = _backend(direction, first.dtype, shape)
+        if backend in ("native", "products"):
+            run = getattr(library, direction)
+            value = run(shape, first, second, out, accumulate, as_products=backend == "products")
+            return value
+        value = compute(backend, Call(direction, first.dtype, shape), first, second)
+    else:
+        if first.is_meta:
+            note(direction, first.dtype, shape)
+        plain = getattr(shadow if first.is_meta else reference, direction)
+        value = plain(first, second, *wanted, shape.stride, shape.padding, shape.dilation, shape.groups)
     return _deliver(value, out, accumulate)
 
 
