@@ -2,13 +2,16 @@
 
     python examples/benchmarks/pipeline.py --netlab PATH                           LeNet on lan, metro, 500, 200 Mbit/s
     python examples/benchmarks/pipeline.py --netlab PATH --work w1 --net wan --json result.json
-    python examples/benchmarks/pipeline.py --netlab PATH --work all --net balance --published --svg pipeline.svg
-
-The network `balance` has 0.2 ms and the rate at which a step's bytes take as long as its computing, by a first run.
+    python examples/benchmarks/pipeline.py --netlab PATH --work all --net balance --published --async --svg pipeline.svg
+    python examples/benchmarks/pipeline.py --netlab PATH --net lan --protocol replicated4
 
 Sequential and pipelined runs take turns; seconds are medians over all steps of all turns. The bound of a pipelined
-step is max(C, B, T0 / K): C the processor seconds of all parties over the cores, B the bytes of a party over the rate,
-T0 the sequential step, K the micro-batches in flight; all from the same runs. See steps.py for what NETLAB must do.
+step is max(C, B, T0 / K): C the processor seconds over the cores, of the parties and of the emulated network (which is
+on the same cores), B the bytes of the busiest party over the rate, T0 the sequential step, K the pieces in flight; all
+from the same runs. "off" is how far the prediction of `mpcpipe plan` is from what was measured.
+
+The network `balance` has 0.2 ms and the rate at which a step's bytes take as long as its computing, by a first run.
+See lab.py for what NETLAB must do. What fails is named, and left out.
 """
 
 from __future__ import annotations
@@ -19,37 +22,31 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-NETS = {"lan": (0.2, 1000), "metro": (4, 1000), "500": (0.2, 500), "200": (0.2, 200), "wan": (40, 100)}
+from lab import HERE, NETS, PARTIES, Lab, Net, protocol_settings, step_s
+
 BALANCE = "balance"
 PUBLISHED = {"w1": [0, 2], "w2avg": [0, 3, 6], "w2max": [0, 3, 6], "w3": [0, 3], "w4": [0, 12]}
-ALONE = {"evaluate.how": '"none"', "evaluate.clear_twin": "false", "run.threads": "1"}
-
-
-@dataclass(frozen=True)
-class Net:
-    """An emulated network."""
-
-    name: str
-    rtt_ms: float
-    mbit: float
+CHOICES = ("stages", "slots", "microbatches", "pieces", "schedule")
+# A percent below the line's rate, so that its queue stays empty.
+PACED = 0.99
+SLOW_MBIT = 300
 
 
 @dataclass(frozen=True)
 class Row:
-    """One work on one network: seconds a step, the bound, and what limits it."""
+    """One arrangement of a work on one network: seconds a step, measured and predicted; the bound, and its parts."""
 
     work: str
     net: str
     arrangement: str
+    step_s: float
     sequential_s: float
-    pipelined_s: float
     predicted_s: float
+    parties_s: float
     compute_s: float
     bytes_s: float
     latency_s: float
@@ -58,35 +55,58 @@ class Row:
     @property
     def ratio(self) -> float:
         """How many times as fast as one after another."""
-        return self.sequential_s / self.pipelined_s
+        return self.sequential_s / self.step_s
 
     @property
     def reached(self) -> float:
         """Share of the bound."""
-        return self.bound_s / self.pipelined_s
+        return self.bound_s / self.step_s
+
+    @property
+    def off(self) -> float:
+        """How much longer the prediction is than the step."""
+        return self.predicted_s / self.step_s - 1
+
+    def __str__(self) -> str:
+        seconds = (self.parties_s, self.compute_s, self.bytes_s, self.latency_s, self.bound_s)
+        return (
+            f"| {self.work} | {self.net} | {self.arrangement} | {self.step_s:.3f} | {self.ratio:.2f} | "
+            f"{self.predicted_s:.3f} | {self.off:+.0%} | {' | '.join(f'{s:.3f}' for s in seconds)} | "
+            f"{self.reached:.0%} |"
+        )
 
 
-class Lab:
-    """Runs a job on an emulated network, all parties by hand, and reads what party 0 measured."""
+HEAD = (
+    "| work | network | pipeline | s a step | ratio | predicted | off | C of the parties | C with the emulator | B | L "
+    "| bound | reached |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|"
+)
 
-    def __init__(self, program: str, steps: int) -> None:
-        self.program, self.steps = program, steps
 
-    def run(self, work: str, net: Net, settings: dict[str, Any]) -> dict[str, Any]:
-        rtt_ms, mbit = net.rtt_ms, net.mbit
-        with tempfile.TemporaryDirectory() as folder:
-            command = [sys.executable, "-m", "mpcpipe", "train", str(HERE / f"{work}.toml"), "--steps", str(self.steps)]
-            for key, value in {**ALONE, "run.output": f'"{folder}/{{rank}}"', **settings}.items():
-                command += ["--set", f"{key}={value}"]
-            command += ["--party", "{rank}", "--hosts", "{host0},{host1},{host2}", "--insecure-plaintext"]
-            lab = [sys.executable, self.program, "--parties", "3", "--rtt-ms", str(rtt_ms), "--mbit", str(mbit), "--"]
-            done = subprocess.run(
-                [*lab, *command, "--json", f"{folder}/{{rank}}.json"], capture_output=True, text=True, timeout=900
-            )
-            if done.returncode:
-                raise RuntimeError(f"{work} on {net}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
-            result: dict[str, Any] = json.loads(Path(folder, "0.json").read_text())
-            return result
+@dataclass
+class Arrangement:
+    """One way to run a work: what the job says, what the plan predicts, and the runs."""
+
+    name: str
+    settings: dict[str, Any]
+    predicted_s: float
+    runs: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def in_flight(self) -> int:
+        """Pieces that may be under way at a time; without a flush each worker has one micro-batch."""
+        s = self.settings
+        if not s:
+            return 1
+        stale = "async" in s["pipeline.schedule"]
+        return int((sum(s["pipeline.slots"]) if stale else s["pipeline.microbatches"]) * s["pipeline.pieces"])
+
+    def __str__(self) -> str:
+        s = {key.partition(".")[2]: value for key, value in self.settings.items()}
+        if not s:
+            return self.name
+        paced = f", link.rate {s['rate'].strip(chr(34))}" if "rate" in s else ""
+        parts = f"{s['microbatches']} x {s['pieces']} pieces" if s["pieces"] > 1 else s["microbatches"]
+        return f"{self.name}: {s['schedule'].strip(chr(34))} {s['stages']}, slots {s['slots']}, {parts}{paced}"
 
 
 def network(lab: Lab, work: str, name: str) -> Net:
@@ -99,78 +119,102 @@ def network(lab: Lab, work: str, name: str) -> Net:
     return Net(f"{mbit} Mbit/s", NETS["lan"][0], mbit)
 
 
-def planned(work: str, net: Net, settings: dict[str, Any]) -> dict[str, Any]:
-    """What `mpcpipe plan` chooses for this network."""
-    given = {f"pipeline.{key}": '"auto"' for key in ("stages", "slots", "microbatches", "schedule")} | settings
+def planned(lab: Lab, work: str, net: Net, given: dict[str, Any]) -> dict[str, Any]:
+    """What `mpcpipe plan` says for this network."""
     command = [sys.executable, "-m", "mpcpipe", "plan", str(HERE / f"{work}.toml"), "--json", "-"]
     command += ["--net", f"rtt={net.rtt_ms}ms,rate={net.mbit}Mbit/s"]
-    for key, value in given.items():
+    for key, value in {**protocol_settings(lab.protocol), **given}.items():
         command += ["--set", f"{key}={value}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"plan of {work} on {net.name}: {done.stderr[-1000:]}")
     plan: dict[str, Any] = json.loads(done.stdout)
     return plan
 
 
-def settings_of(plan: dict[str, Any]) -> dict[str, Any]:
+def settings_of(plan: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     """A plan as settings of the job."""
     head = plan["schedule"].splitlines()[0]
     return {
         "pipeline.stages": [stage["first"] for stage in plan["stages"]],
         "pipeline.slots": [stage["slots"] for stage in plan["stages"]],
         "pipeline.microbatches": int(head.split("micro-batches ")[1].split(",")[0]),
+        "pipeline.pieces": plan["pieces"],
         "pipeline.schedule": f'"{head.split()[1].rstrip(":")}"',
+        **{key: value for key, value in given.items() if key.startswith("link.")},
     }
 
 
-def compare(lab: Lab, work: str, net: Net, arrangements: dict[str, dict[str, Any]], turns: int) -> list[Row]:
-    """Sequential and every arrangement in turn."""
-    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in ("sequential", *arrangements)}
-    for _ in range(turns):
-        runs["sequential"].append(lab.run(work, net, {}))
-        for name, given in arrangements.items():
-            runs[name].append(lab.run(work, net, given["settings"]))
-    sequential_s = step_s(runs["sequential"])
-    rows = []
-    for name, given in arrangements.items():
-        mine = runs[name]
-        compute_s = statistics.median(sum(run["cpu_s"]) for run in mine) / (os.cpu_count() or 1)
-        bytes_s = max(mine[0]["sent_bytes_per_step"]) * 8e-6 / net.mbit
-        latency_s = runs["sequential"][0]["rounds_per_step"] * net.rtt_ms / 2e3
-        settings = given["settings"]
-        k = settings["pipeline.microbatches"]
-        # Without a flush there are as many steps under way as workers.
-        in_flight = sum(settings["pipeline.slots"]) if "async" in settings["pipeline.schedule"] else k
-        bound_s = max(compute_s, bytes_s, sequential_s / in_flight)
-        rows.append(
-            Row(
-                work,
-                net.name,
-                f"{name} {settings['pipeline.stages']} x {k}",
-                sequential_s,
-                step_s(mine),
-                given["predicted_s"],
-                compute_s,
-                bytes_s,
-                latency_s,
-                bound_s,
-            )
-        )
-    return rows
+def arrangements(lab: Lab, work: str, net: Net, args: argparse.Namespace) -> list[Arrangement]:
+    """Sequential, and what was asked for, as the planner has it. Keys that are not fixed are left to it."""
+    fixed = dict(item.split("=", 1) for item in args.set)
+    paced = {"link.rate": f'"{PACED * net.mbit:g}Mbit/s"'} if net.mbit <= SLOW_MBIT else {}
+    stale = {"pipeline.schedule": '"async"', "pipeline.microbatches": 1}
+    cut = PUBLISHED[work]
+    wanted: dict[str, dict[str, Any]] = {"auto": fixed}
+    if args.published:
+        wanted["published"] = {"pipeline.stages": cut}
+    if args.stale:
+        wanted["async"] = {**stale, **paced}
+        wanted["async, published"] = {
+            **stale,
+            "pipeline.stages": cut,
+            "pipeline.slots": [1] * len(cut),
+            "pipeline.pieces": 2,
+            **paced,
+        }
+    found: list[Arrangement] = []
+    for name, given in wanted.items():
+        open_keys = {f"pipeline.{key}": '"auto"' for key in CHOICES}
+        plan = planned(lab, work, net, {**open_keys, **given})
+        if not found:
+            found.append(Arrangement("sequential", {}, plan["sequential_step_s"]))
+        found.append(Arrangement(name, settings_of(plan, given), plan["predicted_step_s"]))
+    return found
 
 
-def step_s(runs: list[dict[str, Any]]) -> float:
-    """Median seconds of all steps but each run's first."""
-    return statistics.median(seconds for run in runs for seconds in run["steps_s"][1:])
+def compare(lab: Lab, work: str, net: Net, ways: list[Arrangement], turns: int) -> list[Row]:
+    """All of them in turn. One that fails is named and left out."""
+    failed: set[str] = set()
+    for turn in range(turns):
+        for way in ways:
+            if way.name in failed:
+                continue
+            try:
+                way.runs.append(lab.run(work, net, way.settings))
+                print(f"{work} {net.name} {turn + 1}/{turns} {way}: {step_s(way.runs[-1:]):.3f} s", file=sys.stderr)
+            except RuntimeError as error:
+                failed.add(way.name)
+                print(f"{way} failed, and is left out: {error}", file=sys.stderr)
+    if "sequential" in failed:
+        raise RuntimeError(f"{work} on {net.name}: nothing to compare with")
+    first = ways[0].runs
+    return [row(work, net, way, first) for way in ways if way.runs]
 
 
-def stale(stages: list[int]) -> dict[str, Any]:
-    """One worker a stage and no flush between steps, as the published pipelines run."""
-    return {
-        "pipeline.stages": stages,
-        "pipeline.slots": [1] * len(stages),
-        "pipeline.microbatches": 1,
-        "pipeline.schedule": '"async"',
-    }
+def row(work: str, net: Net, way: Arrangement, sequential: list[dict[str, Any]]) -> Row:
+    """Medians of an arrangement's runs, and the bound."""
+    cores = os.cpu_count() or 1
+    parties_s = statistics.median(sum(run["cpu_s"]) for run in way.runs) / cores
+    compute_s = parties_s + statistics.median(run["emulator_cpu_s"] for run in way.runs) / cores
+    bytes_s = max(way.runs[0]["sent_bytes_per_step"]) * 8e-6 / net.mbit
+    latency_s = sequential[0]["rounds_per_step"] * net.rtt_ms / 2e3
+    sequential_s = step_s(sequential)
+    bound_s = max(compute_s, bytes_s, sequential_s / way.in_flight)
+    mine = step_s(way.runs)
+    return Row(
+        work,
+        net.name,
+        str(way),
+        mine,
+        sequential_s,
+        way.predicted_s,
+        parties_s,
+        compute_s,
+        bytes_s,
+        latency_s,
+        bound_s,
+    )
 
 
 def picture(rows: list[Row]) -> str:
@@ -185,7 +229,7 @@ def picture(rows: list[Row]) -> str:
     ]
     for number, row in enumerate(rows):
         y = 30 + line * number
-        width, mark = scale * row.pipelined_s / row.sequential_s, scale * row.bound_s / row.sequential_s
+        width, mark = scale * row.step_s / row.sequential_s, scale * row.bound_s / row.sequential_s
         out += [
             f'<text x="{left - 8}" y="{y + 15}" text-anchor="end">{row.work}, {row.net}: {row.arrangement}</text>',
             f'<rect x="{left}" y="{y}" width="{scale}" height="22" fill="#e4e7eb"/>',
@@ -201,47 +245,35 @@ def main() -> None:
     parser.add_argument("--netlab", required=True, help="the program that emulates the network")
     parser.add_argument("--work", action="append", choices=[*sorted(PUBLISHED), "all"], help="default: w2avg")
     parser.add_argument("--net", action="append", choices=[*NETS, BALANCE], help="default: lan, metro, 500, 200")
+    parser.add_argument("--protocol", choices=PARTIES, default="replicated3")
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--published", action="store_true", help="also the cut of the published configurations")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="fix a key of the pipeline")
-    parser.add_argument("--async", dest="stale", action="store_true", help="also async, cut at the published places")
-    parser.add_argument("--json", metavar="FILE")
-    parser.add_argument("--svg", metavar="FILE", help="the rows as a picture")
+    parser.add_argument("--async", dest="stale", action="store_true", help="also async: cut by the plan, as published")
+    parser.add_argument("--timeout", type=float, default=900, help="seconds of a run")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="written anew after each work and network")
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="the rows as a picture")
     args = parser.parse_args()
-    lab = Lab(args.netlab, args.steps)
-    fixed = dict(item.split("=", 1) for item in args.set)
+    lab = Lab(args.netlab, args.steps, args.protocol, args.timeout)
     rows: list[Row] = []
-    print(
-        "| work | network | pipeline | sequential s | pipelined s | ratio | predicted s | C | B | L | bound | reached |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|---|---|---|")
+    print(HEAD)
     works = args.work or ["w2avg"]
     for work in sorted(PUBLISHED) if "all" in works else works:
         for name in args.net or ["lan", "metro", "500", "200"]:
-            net = network(lab, work, name)
-            plans = {"auto": planned(work, net, fixed)}
-            if args.published:
-                plans["published"] = planned(work, net, {"pipeline.stages": PUBLISHED[work]})
-            if args.stale:
-                plans["async"] = planned(work, net, stale(PUBLISHED[work]))
-            arrangements = {
-                name: {"settings": settings_of(plan), "predicted_s": plan["predicted_step_s"]}
-                for name, plan in plans.items()
-            }
-            for row in compare(lab, work, net, arrangements, args.turns):
-                rows.append(row)
-                print(
-                    f"| {row.work} | {row.net} | {row.arrangement} | {row.sequential_s:.3f} | {row.pipelined_s:.3f} | "
-                    f"{row.ratio:.2f} | {row.predicted_s:.3f} | {row.compute_s:.3f} | {row.bytes_s:.3f} | "
-                    f"{row.latency_s:.3f} | {row.bound_s:.3f} | {row.reached:.0%} |",
-                    flush=True,
-                )
-    if args.svg:
-        Path(args.svg).write_text(picture(rows))
-    if args.json:
-        shown = [asdict(row) | {"ratio": row.ratio, "reached": row.reached} for row in rows]
-        Path(args.json).write_text(json.dumps(shown, indent=1))
+            try:
+                net = network(lab, work, name)
+                found = compare(lab, work, net, arrangements(lab, work, net, args), args.turns)
+            except (RuntimeError, OSError) as error:
+                print(f"{work} on {name} failed: {error}", file=sys.stderr)
+                continue
+            print("\n".join(map(str, found)), flush=True)
+            rows += found
+            if args.svg:
+                args.svg.write_text(picture([row for row in rows if row.ratio != 1]))
+            if args.json:
+                shown = [asdict(row) | {"ratio": row.ratio, "reached": row.reached, "off": row.off} for row in rows]
+                args.json.write_text(json.dumps({"protocol": args.protocol, "rows": shown}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

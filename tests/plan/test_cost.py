@@ -25,6 +25,7 @@ from mpcpipe.plan.trace import Work
 from mpcpipe.protocol.additive2 import Additive2
 from mpcpipe.protocol.plaintext import Plaintext
 from mpcpipe.protocol.replicated3 import Replicated3
+from mpcpipe.protocol.replicated4 import Replicated4
 from mpcpipe.ring.bilinear import Conv2d, MatMul
 from tests import simulate
 
@@ -130,14 +131,19 @@ NETWORKS = {
 }
 
 
-@pytest.mark.parametrize("network", NETWORKS)
-@pytest.mark.parametrize("protocol", [Replicated3, Additive2, Plaintext])
-def test_dry_runs_equal_real_ones(network: str, protocol: type) -> None:
+@pytest.mark.parametrize(
+    ("network", "protocol", "parties"),
+    [
+        *[(network, protocol, 3) for network in NETWORKS for protocol in (Replicated3, Additive2, Plaintext)],
+        ("secureml", Replicated4, 4),
+    ],
+)
+def test_dry_runs_equal_real_ones(network: str, protocol: type, parties: int) -> None:
     build, shape = NETWORKS[network]
-    chain, how = convert(build(), shape), setting(protocol)
+    chain, how = convert(build(), shape), setting(protocol, parties=parties)
     real = really(chain, how)
     most = dict.fromkeys(real, 0)
-    for party in range(3):
+    for party in range(parties):
         dry = chain_costs(chain, how, ROWS, party)
         for layer in dry.layers:
             for direction, trace in layer.traces.items():

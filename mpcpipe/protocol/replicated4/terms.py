@@ -136,7 +136,7 @@ def _masked(
         if term.value is not None:
             rest = kind.minus(term.value.part(start, numel), mask)
             wire = kind.to_wire(rest)
-            if party == term.sender:
+            if party == term.sender or wire.is_meta:  # what has no values has no tag yet: `tag_of` counts it
                 term.wire = wire
             else:
                 term.tag = tag_of(tape, term.route, term.tag_label, wire)

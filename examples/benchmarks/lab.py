@@ -1,0 +1,122 @@
+"""Runs of a work on an emulated network, for pipeline.py: all parties by hand, with what the emulator takes as well.
+
+LAB is a program that emulates a network: `LAB --parties N --rtt-ms R --mbit M --timeout S -- COMMAND ...` must start
+the command once for each party, each with a network address of its own, after filling in {rank} (the party's number
+from 0) and {host0}, {host1} ... (the parties' addresses), and end when all have, with a status other than 0 if one
+failed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+NETS = {"lan": (0.2, 1000), "metro": (4, 1000), "500": (0.2, 500), "200": (0.2, 200), "wan": (40, 100)}
+PARTIES = {"replicated3": 3, "additive2": 3, "replicated4": 4}
+NAMES = ("alice", "bob", "carol", "dave")
+ALONE = {"evaluate.how": '"none"', "evaluate.clear_twin": "false", "run.threads": "1"}
+_LOOK_S = 0.1
+Settings = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Net:
+    """An emulated network."""
+
+    name: str
+    rtt_ms: float
+    mbit: float
+
+
+def protocol_settings(protocol: str) -> dict[str, Any]:
+    """What a job says for a protocol (a dealer is the last party)."""
+    return {"protocol.name": f'"{protocol}"', "parties.names": json.dumps(NAMES[: PARTIES[protocol]])}
+
+
+class Lab:
+    """Runs a job on an emulated network, and reads what party 0 measured."""
+
+    def __init__(self, program: str, steps: int, protocol: str = "replicated3", timeout_s: float = 900) -> None:
+        self.program, self.steps, self.protocol, self.timeout_s = program, steps, protocol, timeout_s
+
+    def run(self, work: str, net: Net, settings: Settings) -> dict[str, Any]:
+        """The result of party 0, and `emulator_cpu_s`: processor seconds a step of the lab's own processes.
+
+        RuntimeError with its last words if a party fails or takes too long.
+        """
+        parties = PARTIES[self.protocol]
+        with tempfile.TemporaryDirectory() as folder:
+            command = [sys.executable, "-m", "mpcpipe", "train", str(HERE / f"{work}.toml"), "--steps", str(self.steps)]
+            own = {"run.output": f'"{folder}/{{rank}}"', **protocol_settings(self.protocol)}
+            for key, value in {**ALONE, **own, **settings}.items():
+                command += ["--set", f"{key}={value}"]
+            hosts = ",".join(f"{{host{number}}}" for number in range(parties))
+            command += ["--party", "{rank}", "--hosts", hosts, "--insecure-plaintext"]
+            lab = [sys.executable, self.program, "--parties", str(parties), "--timeout", str(self.timeout_s)]
+            lab += ["--rtt-ms", str(net.rtt_ms), "--mbit", str(net.mbit), "--"]
+            with open(f"{folder}/said", "w+") as said:
+                done = subprocess.Popen(
+                    [*lab, *command, "--json", f"{folder}/{{rank}}.json"], stdout=said, stderr=subprocess.STDOUT
+                )
+                emulator_s = _watch(done, self.timeout_s + 30)
+                said.seek(0)
+                if done.returncode:
+                    raise RuntimeError(f"{work} on {net.name}: {said.read()[-2000:]}")
+            result: dict[str, Any] = json.loads(Path(folder, "0.json").read_text())
+            return result | {"emulator_cpu_s": emulator_s / self.steps}
+
+
+def _watch(lab: subprocess.Popen[bytes], timeout_s: float) -> float:
+    """Wait for it, and add up the processor seconds of the processes that it started and that are not parties."""
+    until, seconds, parties = time.monotonic() + timeout_s, dict[int, float](), set[int]()
+    while lab.poll() is None:
+        for pid in _children(lab.pid):
+            if pid in parties or _is_party(pid):  # it was none before its program began, and looks like none at its end
+                parties.add(pid)
+                seconds.pop(pid, None)
+            else:
+                seconds[pid] = _cpu_s(pid)
+        if time.monotonic() > until:
+            lab.send_signal(signal.SIGTERM)
+            break
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            lab.wait(_LOOK_S)
+    lab.wait()
+    return sum(seconds.values())
+
+
+def _children(pid: int) -> list[int]:
+    with contextlib.suppress(OSError):
+        tasks = Path(f"/proc/{pid}/task").iterdir()
+        return [int(child) for task in tasks for child in (task / "children").read_text().split()]
+    return []
+
+
+def _is_party(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return b"mpcpipe" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return True
+
+
+def _cpu_s(pid: int) -> float:
+    with contextlib.suppress(OSError):
+        user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+    return 0.0
+
+
+def step_s(runs: list[dict[str, Any]]) -> float:
+    """Median seconds of all steps but each run's first."""
+    return statistics.median(seconds for run in runs for seconds in run["steps_s"][1:])
