@@ -20,7 +20,7 @@ import torch
 from mpcpipe.checkpoint import codec
 from mpcpipe.checkpoint.sealed import Opener, Sealer, is_sealed
 from mpcpipe.errors import CheckpointError
-from mpcpipe.job.digest import digest, first_difference
+from mpcpipe.job.digest import apart, digest
 
 FORMAT = "1"
 RECORD, CHECKSUM = "mpcpipe.checkpoint", "mpcpipe.sha256"
@@ -129,12 +129,11 @@ def check_owner(record: Record, party: str, job: Mapping[str, str], path: Path) 
         raise CheckpointError(
             f"the checkpoint {path} is {record.party}'s, and this party is {party}: every party goes on from its own"
         )
-    different = first_difference(record.job, job)
+    different = apart(record.job, job)
     if different is not None:
-        key, theirs, ours = different
         raise CheckpointError(
-            f"the checkpoint {path} is of another job: there {key} was {_said(theirs)}, here it is {_said(ours)}. "
-            "Go on with the job that was started, or start this one anew"
+            f"the checkpoint {path} is of another job: {different}. Go on with the job that was started, or start "
+            "this one anew"
         )
 
 
@@ -175,7 +174,3 @@ def _checksum(text: str, tensors: Mapping[str, torch.Tensor]) -> str:
         found.update(f"\0{name} {tuple(tensor.shape)} {tensor.dtype}\0".encode())
         found.update(codec.raw(tensor.contiguous()))
     return found.hexdigest()
-
-
-def _said(value: str | None) -> str:
-    return "absent" if value is None else value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import NoReturn
@@ -69,7 +70,7 @@ def _run(
         if leads:
             (folder / "job.toml").write_text(public_text(job), encoding="utf-8")
             console.lines([(found.by, line) for line in company.seating.table()], stderr=True)
-            banner(job, _link(job), folder)
+            banner(job, _link(job, company.hosts(given)), folder)
         # Rank 0 speaks for all, so what others see of the same events is not drawn.
         drawn = Drawn(job, 0 if leads else -1)
         try:
@@ -90,9 +91,9 @@ def _run(
         console.note(f"{name}, who got the model: {right} of {of} of its test rows right ({report['accuracy']:.2%})")
 
 
-def _link(job: Job) -> str:
+def _link(job: Job, hosts: Sequence[str]) -> str:
     if job.link.kind == "tcp":
-        return f"TCP, {protection(job)}"
+        return f"TCP, {protection(job, hosts)}"
     over = {"mpi": "MPI", "torch": "torch.distributed"}[job.link.kind]
     return f"{over}, NOT ENCRYPTED: for one machine, or a network that you trust"
 

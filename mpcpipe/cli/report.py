@@ -11,7 +11,7 @@ import click
 
 from mpcpipe.cli import console
 from mpcpipe.cli.options import with_json
-from mpcpipe.errors import MpcpipeError, UsageError
+from mpcpipe.errors import MpcpipeError, PlanError, UsageError
 
 if TYPE_CHECKING:
     from mpcpipe.job.schema import Job
@@ -94,16 +94,19 @@ def _facts(run: Run, plan_file: Path | None) -> Facts:
     from mpcpipe.report.page import Facts
     from mpcpipe.runtime.planning import job_digest
 
-    text = run.plan_text if plan_file is None else _read(plan_file)
-    plan = None if text is None else Plan.from_json(text)
+    text, where = (run.plan_text, "plan.json") if plan_file is None else (_read(plan_file), f"--plan {plan_file}")
+    try:
+        plan = None if text is None else Plan.from_json(text)
+        if plan is not None and run.job is not None:
+            plan.check_job(job_digest(run.job))
+    except PlanError as error:
+        raise PlanError(f"{where}: {error}") from error
     try:
         promise: str | None = known_protocol(run.result["protocol"]).promise
     except MpcpipeError:
         promise = None  # a protocol of a package that is not installed here
     layers, expected, notes = None, None, []
     if run.job is not None:
-        if plan is not None:
-            plan.check_job(job_digest(run.job))
         try:
             layers = _layers(run.job, run.result)
             expected = _expected(run.job, run.result)

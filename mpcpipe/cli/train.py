@@ -133,7 +133,7 @@ def _with_plan(job: Job, changes: list[str], here: bool) -> tuple[Job, list[str]
 
 
 def _all_here(job: Job, options: PartyOptions, folder: Path) -> dict[str, Any]:
-    banner(job, f"TCP, {protection(job)}: all parties are on this machine", folder)
+    banner(job, f"TCP, {protection(job, [])}: all parties are on this machine", folder)
     drawn = Drawn(job)
     try:
         reports = run_local(options, present_names(job), folder, drawn, local_seating(job))
@@ -160,7 +160,8 @@ def _one_party(job: Job, options: PartyOptions, party: str | None, hosts: str | 
     number, folder = party_number(job, party), Path(options.run_folder or ".")
     addresses = addresses_of(job, hosts)
     where = ", ".join(f"{name} {host}:{port}" for name, (host, port) in zip(present_names(job), addresses, strict=True))
-    banner(job, f"TCP, {protection(job)}; this is {job.parties.names[number]} of {where}", folder)
+    protected = protection(job, [host for host, _ in addresses])
+    banner(job, f"TCP, {protected}; this is {job.parties.names[number]} of {where}", folder)
     options = replace(options, party=number, addresses=addresses)
     drawn = Drawn(job, number)
     try:

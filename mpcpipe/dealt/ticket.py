@@ -19,6 +19,7 @@ import hmac
 import json
 import os
 import stat
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,24 +27,22 @@ from typing import Any
 from mpcpipe.errors import StoreError
 from mpcpipe.random.keys import KEY_BYTES
 
-VERSION = 1
+VERSION = 2
 TICKET, USED = "ticket", "used"
-_MOST_BYTES = 1 << 16
+_MOST_BYTES = 1 << 20
 _TAG_BYTES = 32
 
 
 @dataclass(frozen=True)
 class Ticket:
-    """What a store is. job: digest of the job that it was dealt for; records, nbytes: of each worker's file."""
+    """What a store is. job: what its parties agree on, as it was dealt for; records, nbytes: of each worker's file."""
 
     store: str
     party: int
     name: str
-    job: str
-    protocol: str
+    job: Mapping[str, str]
     records: tuple[int, ...]
     nbytes: tuple[int, ...]
-    steps: int
 
     def pack(self, key: bytes) -> bytes:
         """The file."""

@@ -46,6 +46,16 @@ def digest(agreed: Mapping[str, str]) -> str:
     return hashlib.sha256(json.dumps(sorted(agreed.items())).encode()).hexdigest()
 
 
+def apart(there: Mapping[str, str], here: Mapping[str, str]) -> str | None:
+    """In words, the first key in which something made for an agreement (`there`) does not fit this one."""
+    different = first_difference(there, here)
+    if different is None:
+        return None
+    key, *values = different
+    was, is_ = ("absent" if value is None else value for value in values)
+    return f"there {key} was {was}, here it is {is_}"
+
+
 def first_difference(ours: Mapping[str, str], theirs: Mapping[str, str]) -> tuple[str, str | None, str | None] | None:
     """The first key whose value differs, with both values (None: absent there); None where all are the same."""
     for key in [*ours, *(key for key in theirs if key not in ours)]:

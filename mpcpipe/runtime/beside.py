@@ -71,5 +71,3 @@ async def _all_numbers(p: Protocol, own: int) -> list[int]:
     part = [Part(torch.int64, 1)]
     received = await Round(p.label("target"), {party: [sent] for party in others}, dict.fromkeys(others, part))
     return [own, *(int(received[party][0].item()) for party in others)]
-
-

@@ -236,9 +236,7 @@ async def _everybodys(p: Protocol, own: Sequence[Identity]) -> list[list[Identit
     part = [Part(torch.int64, rows.numel())]
     received = await Round(p.label("have"), {party: [rows.flatten()] for party in others}, dict.fromkeys(others, part))
     told = {party: received[party][0].reshape(MOST_TOLD, 2) for party in others} | {p.party: rows}
-    return [
-        [(step - 1, _hex(session)) for step, session in told[party].tolist() if step > 0] for party in p.present
-    ]
+    return [[(step - 1, _hex(session)) for step, session in told[party].tolist() if step > 0] for party in p.present]
 
 
 def _hex(session: int) -> str:

@@ -17,7 +17,6 @@ from mpcpipe.dealt.links import IntoStore
 from mpcpipe.dealt.records import Writer
 from mpcpipe.dealt.ticket import TICKET, Ticket, sync_folder, write_new
 from mpcpipe.errors import JobError, StoreError
-from mpcpipe.job.digest import digest
 from mpcpipe.job.model import build_chain
 from mpcpipe.job.schema import Job
 from mpcpipe.link.base import Mesh
@@ -105,18 +104,15 @@ def _deal(job: Job, draft: Path, dealer: int, emit: Callable[[Event], None], ins
     finally:
         for writer in writers:
             writer.close()
-    of_job = digest(agreed_of(job, module, arrangement))
     for party, name in enumerate(names[:dealer]):
         given = writers if party == RECEIVER else []
         ticket = Ticket(
             store,
             party,
             name,
-            of_job,
-            job.protocol.name,
+            agreed_of(job, module, arrangement),
             tuple(writer.records for writer in given),
             tuple(writer.nbytes for writer in given),
-            len(report["steps_s"]),
         )
         write_new(draft / name / TICKET, ticket.pack(sealed[party]))
         sync_folder(draft / name)

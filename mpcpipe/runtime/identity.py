@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,9 +84,8 @@ def identity_of(job: Job, party: int) -> tuple[Identity | None, tuple[str, ...]]
     return identity, pins
 
 
-def protection(job: Job) -> str:
-    """How a job's links are protected, for banner and report."""
-    hosts = [host.rpartition(":")[0].removeprefix("[").removesuffix("]") for host in job.parties.hosts]
+def protection(job: Job, hosts: Sequence[str]) -> str:
+    """How the links of a job's parties at these hosts are protected, for banner and report."""
     return link_description(hosts, bool(job.parties.fingerprints))
 
 

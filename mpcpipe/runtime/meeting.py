@@ -151,6 +151,12 @@ def _host(found: Launched, environment: Mapping[str, str]) -> str:
     return socket.gethostname()
 
 
+def hosts_of(where: Sequence[Machine]) -> list[str]:
+    """At which address each rank listens, where its users say none."""
+    alone = len({one.key for one in where}) == 1
+    return ["127.0.0.1" if alone else one.host for one in where]
+
+
 # Connections
 
 
@@ -174,8 +180,7 @@ def places(
 ) -> Iterator[Places]:
     """Listen, and hear where all others do. `given`: each party's address, if its users say it."""
     seat, machine = seating.seat(meeting.rank), where[meeting.rank]
-    host = "127.0.0.1" if len({one.key for one in where}) == 1 else machine.host
-    address = (host, 0)
+    address = (hosts_of(where)[meeting.rank], 0)
     if given is not None:
         address = given[seat.party] if seat.worker is None else (given[seat.party][0], 0)
     listener = listen(address)

@@ -17,7 +17,7 @@ import mpcpipe
 from mpcpipe.data.batches import Batches
 from mpcpipe.data.owners import Owner
 from mpcpipe.errors import DataError, Interrupted, MpcpipeError
-from mpcpipe.job.digest import agreement, digest
+from mpcpipe.job.digest import agreement
 from mpcpipe.job.load import load
 from mpcpipe.job.model import build_chain, digests
 from mpcpipe.job.schema import Job
@@ -127,11 +127,9 @@ def _run_with(
     dealer = protocol_named(job.protocol.name).dealer
     deals = options.party == dealer
     workers, worker = arrangement.schedule.workers, options.worker
-    agreed = {
-        **agreed_of(job, module, arrangement),
-        RESUMES: "no" if options.resume is None else "yes",
-    }
-    stored = stored_of(job, options, digest(agreed_of(job, module, arrangement)), len(workers), around)
+    agreed = agreed_of(job, module, arrangement)
+    stored = stored_of(job, options, agreed, len(workers), around)
+    agreed[RESUMES] = "no" if options.resume is None else "yes"
     names = present_names(job)
     # Not a daemon: a process that ends in the middle of torch's imports could end otherwise than it says.
     warming = threading.Thread(target=shadow.warm, name="warm")
@@ -199,7 +197,8 @@ def _run_with(
                 stored.close()
     report["versions"] = versions()
     report["kernels"] = native.status() | {"choice": job.services.kernels}
-    report["link"] = f"TCP, {protection(job)}" if around.fabric is None else around.fabric.description
+    hosts = [host for host, _ in options.addresses]
+    report["link"] = f"TCP, {protection(job, hosts)}" if around.fabric is None else around.fabric.description
     report["workers"] = "threads" if worker is None else "processes"
     return report
 

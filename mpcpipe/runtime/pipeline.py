@@ -49,31 +49,43 @@ def arrange(job: Job, layers: Sequence[Layer]) -> Arrangement:
     Errors: PlanError for stages that do not exist, slots that do not fit, a schedule file that is not right.
     """
     pipeline = job.pipeline
-    firsts = pipeline.stages
+    firsts, schedule = pipeline.stages, schedule_of(job)
     try:
         check_stages(firsts, len(layers))
     except PlanError as error:
         names = ", ".join(f"{number} {layer.name}" for number, layer in enumerate(layers))
         raise PlanError(f"pipeline.{error}. The layers are {names}") from error
-    schedule = schedule_of(job)
     _check_order(firsts, schedule, layers)
     return Arrangement(firsts, schedule, training_rows(job) // job.train.batch_size if schedule.name == "async" else 1)
 
 
 def from_file(path: Path, stages: int, microbatches: int) -> Schedule:
     """The schedule in a file, which must be for so many stages and micro-batches. Errors: PlanError."""
-    try:
-        schedule = loads(path.read_text())
-    except OSError as error:
-        raise PlanError(f"pipeline.file: {path} cannot be read: {error.strerror}") from error
-    except PlanError as error:
-        raise PlanError(f"pipeline.file: {path}: {error}") from error
-    validate(schedule)
+    schedule = read_schedule(path)
+    if not (stages and microbatches):
+        raise PlanError(
+            f"pipeline.file: {path} is for {schedule.stages} stages and {schedule.microbatches} micro-batches, and "
+            '"auto" leaves open which: say pipeline.stages and pipeline.microbatches'
+        )
     if (schedule.stages, schedule.microbatches) != (stages, microbatches):
         raise PlanError(
             f"pipeline.file: {path} is for {schedule.stages} stages and {schedule.microbatches} micro-batches; "
             f"the job has {stages} and {microbatches}"
         )
+    return schedule
+
+
+def read_schedule(path: Path) -> Schedule:
+    """The schedule in a file, which can be carried out. Errors: PlanError, which names the file."""
+    try:
+        schedule = loads(path.read_text(encoding="utf-8"))
+        validate(schedule)
+    except OSError as error:
+        raise PlanError(f"pipeline.file: {path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise PlanError(f"pipeline.file: {path} is no text") from error
+    except PlanError as error:
+        raise PlanError(f"pipeline.file: {path}: {error}") from error
     return schedule
 
 

@@ -20,7 +20,7 @@ from mpcpipe.job.digest import agreement, digest
 from mpcpipe.job.model import build_chain
 from mpcpipe.job.schema import Job
 from mpcpipe.nn.layers import walk
-from mpcpipe.plan.actions import Schedule, loads
+from mpcpipe.plan.actions import Schedule
 from mpcpipe.plan.drive import Setting
 from mpcpipe.plan.machine import Machine
 from mpcpipe.plan.needs import Dealt, evaluation_dealt, step_dealt
@@ -30,6 +30,7 @@ from mpcpipe.plan.plan import Plan
 from mpcpipe.plan.planner import plan_for
 from mpcpipe.protocol.registry import protocol_named
 from mpcpipe.runtime.openings import RIGHT_ANSWERS, expected_openings
+from mpcpipe.runtime.pipeline import read_schedule
 from mpcpipe.runtime.recipe import loss_of, optimizer_of
 
 
@@ -113,7 +114,7 @@ def _wish(job: Job) -> Wish:
     p = job.pipeline
     schedule: str | Schedule | None = None if p.schedule == "auto" else p.schedule
     if p.file is not None:
-        schedule = loads(Path(p.file).read_text())
+        schedule = read_schedule(Path(p.file))
     return Wish(p.stages or None, p.slots or None, p.microbatches or None, schedule, p.pieces or None)
 
 

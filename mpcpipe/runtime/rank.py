@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from mpcpipe.runtime.around import Around
 from mpcpipe.runtime.environment import Launched
 from mpcpipe.runtime.events import Emit
 from mpcpipe.runtime.launch import PartyOptions
-from mpcpipe.runtime.meeting import Machine, Meeting, channels, check_place, fabric_of, machines, meet, places
+from mpcpipe.runtime.meeting import Machine, Meeting, channels, check_place, fabric_of, hosts_of, machines, meet, places
 from mpcpipe.runtime.ranks import Seat, Seating, schedule_of, seating
 from mpcpipe.runtime.runs import new_folder
 
@@ -37,6 +37,10 @@ class Company:
     def seat(self) -> Seat:
         """What this rank does."""
         return self.seating.seat(self.meeting.rank)
+
+    def hosts(self, given: Sequence[tuple[str, int]] | None) -> list[str]:
+        """Where the ranks listen; given: each party's address, if its users say it."""
+        return hosts_of(self.machines) if given is None else [host for host, _ in given]
 
     @property
     def here(self) -> int:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from mpcpipe.dealt.links import FromStore
 from mpcpipe.dealt.records import Reader, check_file
 from mpcpipe.dealt.ticket import Ticket, claim, look
 from mpcpipe.errors import StoreError, UsageError
+from mpcpipe.job.digest import apart
 from mpcpipe.job.schema import Job
 from mpcpipe.link.base import Mesh
 from mpcpipe.protocol.registry import known_protocol
@@ -59,10 +60,12 @@ class Stored:
             link.close()
 
 
-def stored_of(job: Job, options: PartyOptions, digest: str, workers: int, around: Around) -> Stored | None:
+def stored_of(
+    job: Job, options: PartyOptions, agreed: Mapping[str, str], workers: int, around: Around
+) -> Stored | None:
     """This party's store, if the job has one. Nothing of it is used up here.
 
-    digest: of what the parties agree on; workers: how many files there should be. Errors: StoreError for a store that
+    agreed: what the parties agree on; workers: how many files there should be. Errors: StoreError for a store that
     cannot be used for this run, UsageError for a run that cannot use one.
     """
     if job.protocol.store is None:
@@ -92,7 +95,7 @@ def stored_of(job: Job, options: PartyOptions, digest: str, workers: int, around
     root = Path(job.protocol.store)
     folder = root / name if (root / name).is_dir() else root
     ticket = look(folder)
-    _check(ticket, folder, options.party, name, digest)
+    _check(ticket, folder, options.party, name, agreed)
     if options.party and len(ticket.records) != workers:
         raise StoreError(
             f"the store {folder} is for {len(ticket.records)} workers, and this run has {workers}: deal a new one"
@@ -102,14 +105,14 @@ def stored_of(job: Job, options: PartyOptions, digest: str, workers: int, around
     return Stored(folder, ticket, options.party, dealer)
 
 
-def _check(ticket: Ticket, folder: Path, party: int, name: str, digest: str) -> None:
+def _check(ticket: Ticket, folder: Path, party: int, name: str, agreed: Mapping[str, str]) -> None:
     if (ticket.party, ticket.name) != (party, name):
         raise StoreError(
             f"the store {folder} is {ticket.name}'s, and this is {name}: with it, {name} would know the masks of "
             f"{ticket.name}. Give every party its own folder, and deal a new store"
         )
-    if ticket.job != digest:
+    different = apart(ticket.job, agreed)
+    if different is not None:
         raise StoreError(
-            f"the store {folder} was dealt for another job: for {ticket.steps} steps of {ticket.protocol}, with other "
-            "keys, another model or another version. Deal a new one, for the job as it is now"
+            f"the store {folder} was dealt for another job: {different}. Deal a new one, for the job as it is now"
         )

@@ -16,7 +16,7 @@ from mpcpipe.dealt.ticket import TICKET, USED, Ticket, claim, look, write_new
 from mpcpipe.errors import StoreError
 
 KEY = bytes(range(32))
-GIVEN = Ticket("ab" * 16, 1, "bob", "cd" * 32, "additive2", (3, 4), (100, 200), 5)
+GIVEN = Ticket("ab" * 16, 1, "bob", {"train.epochs": "5"}, (3, 4), (100, 200))
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -113,10 +114,10 @@ def test_who_is_killed_in_the_middle_has_used_the_store(tmp_path: Path) -> None:
 def test_a_store_that_does_not_fit_is_refused_and_stays_unused(tmp_path: Path) -> None:
     job, store = tiny.columns(tmp_path / "job"), tmp_path / "store"
     dealt(job, store, *PIPELINED, "--steps", "1", "--set", 'evaluate.how="none"')
-    digest = look(store / "bob").job
+    agreed = look(store / "bob").job
 
     def looked_at(
-        party: int, folder: Path = store, of: str = digest, workers: int = 2, resume: str | None = None
+        party: int, folder: Path = store, of: Mapping[str, str] = agreed, workers: int = 2, resume: str | None = None
     ) -> Any:
         described = load(job, [f'protocol.store="{folder}"', 'protocol.name="additive2"'])
         options = PartyOptions(job=str(job), party=party, resume=resume)
@@ -124,12 +125,13 @@ def test_a_store_that_does_not_fit_is_refused_and_stays_unused(tmp_path: Path) -
 
     for party in (0, 1):
         assert looked_at(party).agreement == {"protocol.store": look(store / "bob").store}
+    longer = {**agreed, "train.steps": "2"}
     shutil.copytree(store / "alice", tmp_path / "mixed" / "bob")
     shutil.copytree(store / "bob", tmp_path / "cut" / "bob")
     with (tmp_path / "cut" / "bob" / "1.dealt").open("ab") as file:
         file.truncate(100)
     for error, said, wrong in (
-        (StoreError, "was dealt for another job: for 1 steps of additive2", lambda: looked_at(0, of="another")),
+        (StoreError, "another job: there train.steps was 1, here it is 2. Deal", lambda: looked_at(0, of=longer)),
         (StoreError, "is alice's, and this is bob", lambda: looked_at(1, tmp_path / "mixed")),
         (StoreError, "1.dealt is damaged: it has 100 bytes", lambda: looked_at(1, tmp_path / "cut")),
         (StoreError, "is for 2 workers, and this run has 3", lambda: looked_at(1, workers=3)),

@@ -119,6 +119,11 @@ BEFORE_PARTIES = {
     "party": (("train", "job.toml", "--party", "dave", "--hosts", "a,b,c"), 2, ("dave", "0 alice")),
     "hosts": (("train", "job.toml", "--party", "bob", "--hosts", "a,b"), 2, ("--hosts", "2", "3")),
     "port": (("train", "job.toml", "--party", "bob", "--hosts", "a,b:x,c"), 2, ("'b:x'", "HOST:PORT")),
+    "in the clear": (
+        ("train", "job.toml", "--party", "alice", "--hosts", "127.0.0.1:1999,192.0.2.1,192.0.2.2"),
+        14,
+        ("TCP, PLAINTEXT; this is alice", "with 192.0.2.1 would be in the clear", "mpcpipe keys new"),
+    ),
     "json": (("train", "job.toml", "--json", "no/where.json"), 2, ("no/where.json",)),
     "verb": (("trian", "job.toml"), 2, ("trian", "train")),
     "flag": (("train", "job.toml", "--stepz", "3"), 2, ("--stepz", "--steps")),

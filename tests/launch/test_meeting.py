@@ -23,7 +23,8 @@ from mpcpipe.link.tls import Connection, TlsSocket
 from mpcpipe.plan.schedule import build
 from mpcpipe.runtime import identity
 from mpcpipe.runtime.environment import Launched
-from mpcpipe.runtime.meeting import Machine, channels, check_place, fabric_of, machines, meet, places
+from mpcpipe.runtime.identity import protection
+from mpcpipe.runtime.meeting import Machine, channels, check_place, fabric_of, hosts_of, machines, meet, places
 from mpcpipe.runtime.ranks import Seating
 from tests import tiny
 
@@ -156,6 +157,13 @@ def test_machines(tmp_path: Path) -> None:
     assert said[0] == said[1] and [machine.host for machine in said[0]] == ["10.0.0.0", "10.0.0.1"]
     assert said[0][0].key == said[0][1].key and said[0][0].name == socket.gethostname()
     assert together(lambda meeting: machines(meeting, found, {}), 1)[0][0].host == "127.0.0.1"
+
+
+def test_where_ranks_listen_is_what_the_banner_goes_by(tmp_path: Path) -> None:
+    described = job(tmp_path)
+    here, there = (Machine(key, key, "10.0.0.1") for key in "ab")
+    assert protection(described, hosts_of([here, here])) == "plaintext (loopback)"
+    assert protection(described, hosts_of([here, there])) == "PLAINTEXT"
 
 
 def test_a_rank_that_does_not_come_is_named() -> None:

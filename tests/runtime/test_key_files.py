@@ -94,15 +94,14 @@ def test_the_identity_of_each_party(tmp_path: Path) -> None:
     for party in range(3):
         found, pins = identity_of(job, party)
         assert found is not None and pins == job.parties.fingerprints and found.fingerprint == pins[party]
-    assert protection(job) == "TLS 1.3, mutual, pinned"
+    assert protection(job, ["10.0.0.1"]) == "TLS 1.3, mutual, pinned"
 
 
 def test_a_job_without_fingerprints_has_none(tmp_path: Path) -> None:
     job = written(tmp_path)
     assert identity_of(job, 0) == (None, ())
-    assert protection(job) == "plaintext (loopback)"
-    hosts = ("10.0.0.1:9001", "[::1]:9001", "127.0.0.1:9002")
-    assert protection(dataclasses.replace(job, parties=dataclasses.replace(job.parties, hosts=hosts))) == "PLAINTEXT"
+    assert protection(job, ["localhost", "::1", "127.0.0.2"]) == "plaintext (loopback)"
+    assert protection(job, ["10.0.0.1", "::1", "127.0.0.1"]) == "PLAINTEXT"
 
 
 def test_an_identity_that_is_missing_or_another(tmp_path: Path) -> None:
