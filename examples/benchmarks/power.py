@@ -37,9 +37,10 @@ from mpcpipe.services.power.cards import Card, card_named
 from mpcpipe.services.power.clockplan import Curve, clocks_of_gpus
 from mpcpipe.services.power.control import Control
 from mpcpipe.services.power.guard import Guard
+from mpcpipe.services.power.pace import LONGER
 from mpcpipe.services.power.phases import PhasePlan, plan_phases, with_changes
 from mpcpipe.services.power.policies.base import Scene
-from mpcpipe.services.power.policies.perseus import TOLERANCE, Perseus
+from mpcpipe.services.power.policies.perseus import Perseus
 from mpcpipe.services.power.setting import Limits, Setting
 from mpcpipe.services.power.simulated import Simulated
 from mpcpipe.services.power.stepgraph import Part, step_graph
@@ -249,7 +250,7 @@ def saving_of(
         nothing = dataclasses.replace(full, spans=())
         idle_j += lived_through_j(card, nothing, own, card.sm_clocks_mhz[0])
     actions_saving = actions_longer = None
-    slack_s = TOLERANCE * full.step_s
+    slack_s = max(0.0, target_s - slow.step_s)
     plan = None if one_gpu else plan_phases(parts, coarse, gpu_of, clocks, slack_s, change_of(card), full.step_s)
     if plan is not None:
         by_actions, own_clocks = phases_of(schedule, cut, parts, coarse, plan, net, gpus)
@@ -331,7 +332,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=3, help="the most workers, each with a GPU")
     parser.add_argument("--one-gpu", action="store_true", help="one GPU for all workers of a party")
     parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--longer", type=float, default=0.009, help="by what share a step may be longer")
+    parser.add_argument("--longer", type=float, default=LONGER, help="by what share a step may be longer")
     parser.add_argument("--seeds", type=int, default=10, help="of the cap's step response")
     parser.add_argument("--json", type=Path)
     words = parser.parse_args()

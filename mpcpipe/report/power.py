@@ -1,7 +1,8 @@
 """What the power service wrote down of each party: joules of steps, and its GPU's clocks and power over time.
 
 power.PARTY.jsonl: first {"device", "simulated", "policy"}, then {"at_s", "power_w", "sm_clock_mhz", ...} a few times a
-second and {"step", "steps", "joules", "how"} for every step. What was not known is null, and stays so.
+second, {"step", "steps", "joules", "how"} for every step, and {"cap_w", "from_s"} for every cap ("cap_refused" for one
+that could not be). What was not known is null, and stays so.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class Reading:
 
 @dataclass(frozen=True)
 class PartyPower:
-    """One party's GPU. joules: of each step, by its number; None: not known. how: "counter" or "sampled"."""
+    """One party's GPU. joules: of each step, by its number; None: not known. how: "counter" or "sampled". caps: (since
+    when, watts), the first is the job's; None: no cap."""
 
     party: str
     device: str
@@ -36,6 +38,7 @@ class PartyPower:
     readings: tuple[Reading, ...]
     joules: dict[int, float | None]
     how: tuple[str, ...]
+    caps: tuple[tuple[float, float | None], ...] = ()
 
     @property
     def known_j(self) -> list[float]:
@@ -82,6 +85,7 @@ def _read(file: Path, party: str) -> PartyPower:
     readings: list[Reading] = []
     joules: dict[int, float | None] = {}
     how: set[str] = set()
+    caps: list[tuple[float, float | None]] = []
     for number, line in enumerate(lines, 1):
         try:
             plain = json.loads(line)
@@ -91,7 +95,9 @@ def _read(file: Path, party: str) -> PartyPower:
                 readings.append(
                     Reading(float(plain["at_s"]), _number(plain["power_w"]), _number(plain["sm_clock_mhz"]))
                 )
-            else:
+            elif "cap_w" in plain:
+                caps.append((float(plain["from_s"]), _number(plain["cap_w"])))
+            elif "cap_refused" not in plain:
                 for step in range(int(plain["step"]) - int(plain["steps"]) + 1, int(plain["step"]) + 1):
                     joules[step] = _number(plain["joules"])
                 how |= {str(plain["how"])} if plain["how"] else set()
@@ -107,6 +113,7 @@ def _read(file: Path, party: str) -> PartyPower:
         tuple(readings),
         joules,
         tuple(sorted(how)),
+        tuple(caps),
     )
 
 

@@ -8,6 +8,7 @@ A change costs time and is rare: at most one in DWELL_S, and only if it is a cha
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol, runtime_checkable
@@ -31,6 +32,12 @@ WORTH = 0.02
 ASK_S, MOST_ASK_S = 1.0, 16.0
 """The policy is asked so often at first, and less often while it says the same."""
 
+IN_FORCE_S = 0.5
+"""After a change: a step that begins later is all at the new clocks."""
+
+KEPT_STEPS = 256
+"""So many of the latest steps are told a policy that wants their lengths."""
+
 MOST_MISTAKES = 3
 """So many settings that the device does not have, and the policy is not asked any more."""
 
@@ -43,6 +50,16 @@ class Watches(Protocol):
 
     def watch(self, parts: list[Part], step_s: float, clock_mhz: float | None) -> None:
         """A step's graph and time, and the clock at which it ran."""
+
+
+@runtime_checkable
+class Times(Protocol):
+    """A policy that wants the length of each step. searching: it is to be asked often."""
+
+    searching: bool
+
+    def timed(self, step_s: float, clock_mhz: int | None) -> None:
+        """A step, all of it at this SM clock; None: the driver's."""
 
 
 class Control:
@@ -68,6 +85,7 @@ class Control:
         self.changes = 0
         self._wanted = self.setting
         self._done: StepFacts | None = None
+        self._lengths: deque[tuple[float, int | None]] = deque(maxlen=KEPT_STEPS)
         self._sample: Sample | None = None
         self._window: list[Sample] = []
         self._asked_at_s = self._changed_at_s = float("-inf")
@@ -78,6 +96,8 @@ class Control:
     def step(self, done: StepFacts) -> None:
         """A step is done; it is looked at when the policy is asked next."""
         self._done = done
+        if done.begin_s >= self._changed_at_s + IN_FORCE_S:
+            self._lengths.append((done.step_s, self.setting.sm_clock_mhz))
 
     def tick(self, now_s: float, sample: Sample | None) -> Setting:
         """A reading, or that there is none. What should be in force from now on."""
@@ -106,10 +126,11 @@ class Control:
         clock = running.clock_mhz(plan)
         return replace(self.setting, sm_clock_mhz=clock if self.cap is None else min(clock, self.cap.ceiling_mhz))
 
-    def change_cap(self, cap_w: float) -> None:
-        """Another cap from now on."""
+    def change_cap(self, cap_w: float | None) -> None:
+        """Another cap from now on; None: none."""
         self.limits = replace(self.limits, cap_w=cap_w)
-        self.cap = self._cap_of(cap_w)
+        self._memory_mhz = None
+        self.cap = None if cap_w is None else self._cap_of(cap_w)
 
     def _cap_of(self, cap_w: float) -> Cap:
         """With the memory clock that leaves the most to the multiprocessors; None of ours if that is the highest."""
@@ -130,6 +151,9 @@ class Control:
                 self._mistake(f"the graph of step {done.step} is not complete: {error}")
                 return
         try:
+            if isinstance(self.policy, Times):
+                while self._lengths:
+                    self.policy.timed(*self._lengths.popleft())
             wanted = supported(self.policy.decide(self._observed(now_s, done), self.limits), self.can)
         except DeviceError as error:
             self._mistake(f"{error}; what was in force stays")
@@ -141,7 +165,7 @@ class Control:
             # A policy may be anybody's code.
             self._mistake(f"{type(error).__name__}: {error}")
             return
-        ready = getattr(self.policy, "fastest_s", 0.0) is not None
+        ready = getattr(self.policy, "fastest_s", 0.0) is not None and not getattr(self.policy, "searching", False)
         self._ask_s = min(MOST_ASK_S, 2 * self._ask_s) if ready and wanted == self._wanted else ASK_S
         self._wanted = wanted
         self._check_deadline()
@@ -184,6 +208,7 @@ class Control:
             step_s=done.step_s,
             compute_s=done.compute_s / done.steps,
             waiting_s=done.waiting_s / done.steps,
+            ceiling_mhz=None if self.cap is None else self.cap.ceiling_mhz,
         )
 
     def _settle(self, now_s: float) -> None:

@@ -39,7 +39,7 @@ CODES: Codes = {
     4: (
         Reason.PERMISSION,
         "only the administrator may do it: run as root, in a container with --cap-add SYS_ADMIN, or let Zeus's daemon "
-        "do it (device = \"zeusd\")",
+        'do it (device = "zeusd")',
     ),
     6: (Reason.MISSING, "there is no such thing"),
     7: (Reason.FAULT, "a buffer was too small"),

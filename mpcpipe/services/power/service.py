@@ -31,6 +31,7 @@ from mpcpipe.services.power.policies.perseus import Perseus
 from mpcpipe.services.power.setting import Limits, Setting
 from mpcpipe.services.power.simulated import Simulated
 from mpcpipe.services.power.vendors import open_device
+from mpcpipe.services.power.wanted import Watched
 from mpcpipe.services.registry import policy_named
 
 INTERVAL_S = 0.1
@@ -91,7 +92,7 @@ class PowerService(Service):
         self._can = self._device.capabilities()
         self._card = card_of(self._can) if not isinstance(self._device, Simulated) else self._device.card
         self._limits = Limits(options.get("cap_w") or None, None, options.get("deadline_s") or None)
-        self._check_cap()
+        self._check_cap(self._limits.cap_w, "services.power.cap_w")
         self._now = now
         self._meter = Meter()
         self._guard: Guard | None = None
@@ -103,15 +104,15 @@ class PowerService(Service):
         self._steps: deque[StepFacts] = deque()
         self._unmeasured: deque[StepFacts] = deque()
         self._file: Path | None = None
+        self._wanted: Watched | None = None
         self._origin_s = 0.0
         self._joules: list[float | None] = []
         self._how: set[str] = set()
         self._traced_at_s = float("-inf")
         self.busy_s = 0.0
 
-    def _check_cap(self) -> None:
-        """A cap that no clock can keep is a mistake in the job."""
-        cap_w = self._limits.cap_w
+    def _check_cap(self, cap_w: float | None, says: str) -> None:
+        """A cap that no clock can keep is a mistake: PowerError. says: where it stands."""
         if cap_w is None:
             return
         lowest = self._clocks()[0]
@@ -121,12 +122,12 @@ class PowerService(Service):
         if cap_w <= least_w:
             assumed = " (assumed: this card is not in the table)" if "everything" in self._card.assumed else ""
             raise PowerError(
-                f"services.power.cap_w = {cap_w:g} is below what {self._can.name} draws when it does nothing, "
+                f"{says} = {cap_w:g} is below what {self._can.name} draws when it does nothing, "
                 f"{least_w:.0f} W{assumed}; no clock can keep that"
             )
         if cap_w < busy_w:
             self.tell(
-                f"services.power.cap_w = {cap_w:g} is below what {self._can.name} may draw under full load at its "
+                f"{says} = {cap_w:g} is below what {self._can.name} may draw under full load at its "
                 f"lowest clocks, {busy_w:.0f} W; it is kept as well as they can"
             )
 
@@ -157,6 +158,8 @@ class PowerService(Service):
         if run.run_folder is not None:
             self._file = run.run_folder / f"power.{run.name}.jsonl"
             self._write({"device": self._can.name, "simulated": self._can.simulated, "policy": policy.name})
+            self._write({"cap_w": self._limits.cap_w, "from_s": 0.0})
+            self._wanted = Watched(run.run_folder, run.name)
         self.tick()
         self._thread = threading.Thread(target=self._run, name="power", daemon=True)
         self._thread.start()
@@ -175,11 +178,10 @@ class PowerService(Service):
             self._wake.set()
 
     def target_s(self) -> float | None:
-        """The fastest step that was seen at full clocks; longer if the cap's ceiling is below them."""
+        """The fastest step that was seen at full clocks, or at the highest that the cap allows."""
         if self._control is None or not isinstance(self._control.policy, Perseus):
             return None
-        cap = self._control.cap
-        return self._control.policy.fastest_at_s(None if cap is None else cap.ceiling_mhz)
+        return self._control.policy.fastest_s
 
     def agreed(self, target_s: float) -> None:
         """Nobody's step is shorter."""
@@ -252,8 +254,31 @@ class PowerService(Service):
         if self._guard.lost:
             self._stop.set()
             return
+        if self._wanted is not None:
+            self._look_for_cap(self._wanted, self._guard, self._control)
         self._control.tick(self._now(), sample)
         self.follow()
+
+    def _look_for_cap(self, watched: Watched, guard: Guard, control: Control) -> None:
+        """Another cap that the user wants meanwhile; whoever asked gets an answer in the party's file."""
+        answer: dict[str, Any] = {"from_s": round(self._now() - self._origin_s, 3)}
+        try:
+            wanted = watched.new()
+            if wanted is None:
+                return
+            answer["asked"] = wanted.asked
+            if not guard.controls:
+                raise PowerError(
+                    f"the cap stays as it was: nothing is set on {self._can.name} here, it is observed only"
+                )
+            self._check_cap(wanted.cap_w, "the cap")
+            control.change_cap(wanted.cap_w)
+            answer["cap_w"] = wanted.cap_w
+            self.tell(f"power cap: {'none' if wanted.cap_w is None else f'{wanted.cap_w:g} W'} from now on")
+        except PowerError as error:
+            answer["cap_refused"] = str(error)
+            self.tell(str(error))
+        self._write(answer)
 
     def follow(self) -> None:
         """What should be in force now: the control's setting, with the clock of the actions that run."""

@@ -52,7 +52,7 @@ class Observation:
     power_w: the highest sample of the window, power_mean_w its mean, energy_j its energy. exec_s: of the last batch.
     latency_s: of the last batch's oldest request from arrival to result; tail_latency_s: the 99th percentile of the
     window's. queue: requests that wait; oldest_wait_s: the first of them. rate_per_s: arrivals. compute_s, waiting_s:
-    of the last training step.
+    of the last training step. ceiling_mhz: no higher SM clock is set now, for a cap's sake.
     """
 
     time_s: float
@@ -74,3 +74,4 @@ class Observation:
     step_s: float | None = None
     compute_s: float | None = None
     waiting_s: float | None = None
+    ceiling_mhz: int | None = None

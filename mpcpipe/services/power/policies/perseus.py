@@ -1,6 +1,7 @@
 """perseus: the slowest clocks that leave the step its time, from the graph of the step with communication as nodes.
 
     spans of a step ──> graph ──> longest path at every clock ──> the cheapest clock that is done by the target
+    lengths of steps ──────────> pace: is it on time? is a lower one? ──> the clock
 
 The target is the step's own time at full clocks, or a later one: the job's deadline, or what the slowest party needs
 (the one number that parties exchange). The GPU of a party is all its workers', so it gets one clock for the step;
@@ -13,37 +14,30 @@ Choi et al., USENIX ATC 2023, which goes the other way).
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from mpcpipe.services.power.clockplan import Curve, clocks_of_gpus, fastest_s, step_energy_j
+from mpcpipe.services.power.pace import LONGER, NEAR, Pace
 from mpcpipe.services.power.phases import PhasePlan, plan_phases
 from mpcpipe.services.power.policies.base import Policy, Scene
 from mpcpipe.services.power.setting import Limits, Observation, Setting
 from mpcpipe.services.power.stepgraph import Part, longest_s
 
-TOLERANCE = 0.005
-"""By so much the predicted step may be longer than the target; half of what is promised."""
-
-PROMISED = 0.01
-"""A measured step that is longer than the target by more takes the clock up again."""
-
-PROBE = 0.04
-"""By so much of the clock a lower one is tried, while steps are on time."""
-
 WORTH_PHASES = 0.01
 """Clocks for actions must save so much more than one for the step."""
 
+PHASES = -1
+"""In place of a clock, where actions have their own."""
+
 WARM_UP, KEPT = 2, 3
-"""Steps before the first decision; steps and proposals that a decision looks back on."""
+"""Steps before the first that counts; predictions from graphs, of which the highest clock counts."""
 
 
 class Perseus(Policy):
-    """One clock for a party's GPU. `watch` is told each step's graph, at the clock that it ran at."""
+    """One clock for a party's GPU. `watch` is told graphs of steps, `timed` how long every step took at which clock."""
 
     name = "perseus"
 
@@ -51,54 +45,48 @@ class Perseus(Policy):
         super().__init__(scene)
         memory = scene.start.memory_clock_mhz or scene.memory_clocks_mhz[-1]
         self.curve = Curve(scene.card, memory, scene.sm_clocks_mhz, float(options.get("stretch", 1.0)))
-        self._graph: list[Part] | None = None
-        self._proposed: deque[int] = deque(maxlen=KEPT)
-        self._steps_s: deque[float] = deque(maxlen=KEPT)
-        self._full_s: list[float] = []
-        self._seen = 0
-        self._floor_mhz = scene.sm_clocks_mhz[0]
-        self._probed_mhz: int | None = None
-        self._clock_mhz: int | None = None
+        self.pace = Pace()
         self.phases: PhasePlan | None = None
         self.call_s = scene.card.transition.call_s
-        self._phases_failed = False
-        self.target_s: float | None = None
         self.common_s = 0.0
+        self._graph: list[Part] | None = None
+        self._proposed: deque[int] = deque(maxlen=KEPT)
+        self._seen = 0
+        self._ceiling_mhz: int | None = None
+        self._clock_mhz: int | None = None
+        self._phases_failed = False
 
     @property
     def full_clock_mhz(self) -> int:
-        """The highest that the card keeps."""
-        return min(self.curve.clocks_mhz[-1], self.scene.card.sustained_mhz)
+        """The highest that the card keeps, and a cap allows."""
+        highest = min(self.curve.clocks_mhz[-1], self.scene.card.sustained_mhz)
+        return highest if self._ceiling_mhz is None else min(highest, self._ceiling_mhz)
 
     @property
     def fastest_s(self) -> float | None:
         """The shortest step here, at full clocks; None before enough is known."""
-        return statistics.median(self._full_s) if len(self._full_s) >= 1 and self._seen > WARM_UP else None
+        return self.pace.fastest_s
 
-    def fastest_at_s(self, ceiling_mhz: int | None) -> float | None:
-        """The shortest step if no clock may be above the ceiling."""
-        fastest, graph = self.fastest_s, self._graph
-        if fastest is None or graph is None or ceiling_mhz is None:
-            return fastest
-        slower = self.curve.slower(ceiling_mhz)
-        return fastest + longest_s(graph, lambda worker: slower) - fastest_s(graph)
+    @property
+    def searching(self) -> bool:
+        """Will the clock change soon?"""
+        return self.pace.searching
 
     def watch(self, parts: Sequence[Part], step_s: float, clock_mhz: float | None) -> None:
         """A step's graph and time, and the clock at which it ran. The graph is kept as it would be at full clocks."""
+        self._base(clock_mhz)
+        slower = self.curve.slower(round(clock_mhz)) if clock_mhz else 1.0
+        by = {} if self.phases is None else {n: self.curve.slower(c) for n, c in self.phases.clocks_mhz.items()}
+        self._graph = [replace(part, compute_s=part.compute_s / by.get(part.name, slower)) for part in parts]
+
+    def timed(self, step_s: float, clock_mhz: int | None) -> None:
+        """A step, all of it at this clock; None: the driver's."""
         self._seen += 1
         if self._seen <= WARM_UP:
             return
-        self._base(clock_mhz)
-        slower = self.curve.slower(round(clock_mhz)) if clock_mhz else 1.0
-        plan = self.phases
-        by = {} if plan is None else {name: self.curve.slower(clock) for name, clock in plan.clocks_mhz.items()}
-        at_full = [replace(part, compute_s=part.compute_s / by.get(part.name, slower)) for part in parts]
-        if plan is not None:
-            slower = math.inf  # no step at full clocks, whatever the clock was at the moment
-        self._graph = at_full
-        self._steps_s.append(step_s)
-        if slower < 1.0 + PROMISED:
-            self._full_s = [*self._full_s[-(4 * KEPT) :], step_s]
+        full = self.full_clock_mhz
+        clock = full if clock_mhz is None or clock_mhz > (1 - NEAR / 2) * full else clock_mhz
+        self.pace.add(clock if self.phases is None else PHASES, step_s)
 
     def _base(self, clock_mhz: float | None) -> None:
         """What the card keeps without a lock of ours is its full clock here: its power limit or heat may be in the way
@@ -109,72 +97,68 @@ class Perseus(Policy):
         self.curve = replace(self.curve, clocks_mhz=kept or self.scene.sm_clocks_mhz[:1])
 
     def decide(self, observation: Observation, limits: Limits) -> Setting:
-        """The clock that is cheapest and on time, the highest of the last proposals; the driver's before that."""
-        fastest = self.fastest_s
-        if fastest is None or self._graph is None:
+        """The lowest clock that is worth it and on time; the driver's before enough is known."""
+        graph = self._graph
+        if graph is None:
             return observation.setting
-        self.target_s = max(fastest, self.common_s, limits.deadline_s or 0.0)
-        self._learn()
-        self._proposed.append(self._clock_for(self._graph))
-        clock = max(self._proposed)
-        if self._probed_mhz is not None:
-            clock = min(clock, self._probed_mhz)
-        clock = self._probe(max(self._floor_mhz, clock))
-        if clock != self._clock_mhz:
-            self._steps_s.clear()
+        self._ceiling_mhz = observation.ceiling_mhz
+        later_s = max((1 + LONGER) * self.common_s, limits.deadline_s or 0.0)
+        if self.fastest_s is None or self._clock_mhz is None:
+            self._proposed.append(self._predicted(graph, later_s))
+        if self.phases is not None and self._phases_on_time(later_s):
+            return observation.setting
+        least = self._cheapest(graph, later_s)
+        clock = self.pace.clock(
+            self.full_clock_mhz,
+            least,
+            self.curve.clocks_mhz,
+            lambda: max([self._predicted(graph, later_s), *self._proposed]),
+            later_s,
+        )
+        if self.fastest_s is None and self._clock_mhz is None:
+            return observation.setting
         self._clock_mhz = clock
-        self._plan_phases(clock)
+        if not self.searching:
+            self._plan_phases(graph, clock, max(self.pace.fastest_s or 0.0, later_s))
         return replace(observation.setting, sm_clock_mhz=clock)
 
-    def _plan_phases(self, clock_mhz: int) -> None:
-        """Clocks for actions, where the model says that they save more than one clock, and no step was too long."""
-        assert self.target_s is not None and self.fastest_s is not None and self._graph is not None
+    def _phases_on_time(self, later_s: float) -> bool:
+        """False, and no clocks for actions any more, once steps with them are too long."""
+        allowed_s = max((1 + LONGER) * (self.fastest_s or 0.0), later_s)
+        self._phases_failed = bool(self.pace.late(PHASES, allowed_s))
         if self._phases_failed:
             self.phases = None
+        return not self._phases_failed
+
+    def _plan_phases(self, graph: Sequence[Part], clock_mhz: int, step_s: float) -> None:
+        """Clocks for actions, where the model says that they save more than one clock, within what the clock has left
+        of the allowance."""
+        slack_s = self.pace.room_s
+        if self._phases_failed or slack_s is None:
             return
-        gpus = [0] * (1 + max(part.worker for part in self._graph))
-        change_s, slack_s = self.call_s + self.scene.card.transition.median_s, TOLERANCE * self.target_s
-        plan = plan_phases(self._graph, self.curve, gpus, {0: clock_mhz}, slack_s, change_s, self.target_s)
-        one_j = step_energy_j(self._graph, self.curve, {0: clock_mhz}, gpus, self.target_s)
-        before = self.phases
+        gpus = _one_gpu(graph)
+        change_s = self.call_s + self.scene.card.transition.median_s
+        plan = plan_phases(graph, self.curve, gpus, {0: clock_mhz}, slack_s, change_s, step_s)
+        one_j = step_energy_j(graph, self.curve, {0: clock_mhz}, gpus, step_s)
         self.phases = plan if plan is not None and plan.joules <= (1 - WORTH_PHASES) * one_j else None
-        if (before is None) != (self.phases is None):
-            self._steps_s.clear()
 
-    def _clock_for(self, parts: Sequence[Part]) -> int:
-        """The graph's time is a little less than the step's (checks, bookkeeping); its allowance is the same."""
-        assert self.target_s is not None and self.fastest_s is not None
-        allowed_s = fastest_s(parts) + (self.target_s - self.fastest_s) + TOLERANCE * self.target_s
-        gpus = [0] * (1 + max(part.worker for part in parts))
-        return clocks_of_gpus(parts, self.curve, gpus, allowed_s)[0]
+    def _predicted(self, graph: Sequence[Part], later_s: float) -> int:
+        """The lowest clock by the graph. Its time is a little less than the step's (checks, bookkeeping); its allowance
+        is the same."""
+        slower = self.curve.slower(self.full_clock_mhz)
+        graph_s = longest_s(graph, lambda worker: slower)
+        base_s = self.fastest_s or graph_s
+        allowed_s = graph_s + max(LONGER * base_s, later_s - base_s)
+        return clocks_of_gpus(graph, self.curve, _one_gpu(graph), allowed_s)[0]
 
-    def _probe(self, clock_mhz: int) -> int:
-        """A little lower, if all steps since the last change were on time and it is cheaper. To the graph a wait is a
-        wait; really it gets shorter where others send less at the same time, and only trying shows how much."""
-        assert self.target_s is not None and self._graph is not None
-        on_time = [step_s <= (1 + TOLERANCE) * self.target_s for step_s in self._steps_s]
-        lower = [clock for clock in self.curve.clocks_mhz if self._floor_mhz <= clock <= (1 - PROBE) * clock_mhz]
-        if clock_mhz != self._clock_mhz or len(on_time) < KEPT or not all(on_time) or not lower:
-            return clock_mhz
-        gpus = [0] * (1 + max(part.worker for part in self._graph))
-        now_j, lower_j = (
-            step_energy_j(self._graph, self.curve, {0: clock}, gpus, self.target_s) for clock in (clock_mhz, lower[-1])
-        )
-        if lower_j >= now_j:
-            return clock_mhz
-        self._probed_mhz = lower[-1]
-        return lower[-1]
+    def _cheapest(self, graph: Sequence[Part], later_s: float) -> int:
+        """The clock at which a step takes the least energy, however long it takes: no lower one is of use."""
+        whole = [Part("step", 0, sum(part.compute_s for part in graph), 0.0, ())]
+        step_s = max(fastest_s(graph), self.fastest_s or 0.0, later_s)
+        clocks = self.curve.clocks_mhz
+        return min(clocks, key=lambda clock: step_energy_j(whole, self.curve, {0: clock}, [0], step_s))
 
-    def _learn(self) -> None:
-        """Steps that became longer than promised take the clock up, and it does not go below that again."""
-        if self._clock_mhz is None or self.target_s is None or len(self._steps_s) < KEPT:
-            return
-        if statistics.median(self._steps_s) > (1 + PROMISED) * self.target_s:
-            if self.phases is not None:
-                self._phases_failed, self.phases = True, None
-                self._steps_s.clear()
-                return
-            higher = [clock for clock in self.scene.sm_clocks_mhz if clock >= 1.05 * self._clock_mhz]
-            self._floor_mhz = min(self.full_clock_mhz, higher[0] if higher else self.full_clock_mhz)
-            self._probed_mhz = self._floor_mhz
-            self._steps_s.clear()
+
+def _one_gpu(graph: Sequence[Part]) -> list[int]:
+    """The GPU of each worker: a party has one."""
+    return [0] * (1 + max(part.worker for part in graph))
