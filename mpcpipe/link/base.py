@@ -68,6 +68,13 @@ class Link(ABC):
         """
         return None
 
+    def read_ahead(self, most_bytes: int) -> None:
+        """From the first `receive` on, take in up to so many bytes before they are asked for. Call it before that.
+
+        Here: nothing, which is right where messages arrive by themselves.
+        """
+        return None
+
     @abstractmethod
     def close(self) -> None:
         """Send what is still queued, then give the channel back. May be called twice."""

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 import torch
 
 from mpcpipe.errors import PeerLost
+from mpcpipe.link.ahead import Ahead
 from mpcpipe.link.base import Part
 from mpcpipe.link.frame import (
     FIXED_BYTES,
@@ -79,6 +80,7 @@ class TcpLink(FramedLink):
     ) -> None:
         super().__init__(peer, name, outgoing, incoming, deadline_s, cause)
         self._sock, self._pacer = sock, pacer
+        self._source: Connection | Ahead = sock
         self._queue: deque[tuple[str, Views]] = deque()
         self._wake_bytes = 1
         self._sender: threading.Thread | None = None
@@ -188,6 +190,10 @@ class TcpLink(FramedLink):
 
     # Receiving
 
+    def read_ahead(self, most_bytes: int) -> None:
+        """See `Link.read_ahead`."""
+        self._source = Ahead(self._sock, most_bytes)
+
     def _why(self, label: str, error: OSError) -> Exception:
         return self._lost(f"the connection to {self.name} broke while waiting for {label!r}")
 
@@ -227,14 +233,14 @@ class TcpLink(FramedLink):
         left = sum(map(len, views))
         least = _WAKE_BYTES if left > 2 * _WAKE_BYTES else 1
         if least != self._wake_bytes:
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)
+            self._source.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)
             self._wake_bytes = least
         return views if least == 1 else _divided(views, left - _WAKE_BYTES)[0]
 
     def _read_some(self, label: str, views: Views, until: float, flags: int) -> int:
         while True:
             try:
-                count = self._sock.recvmsg_into(views[:_PIECES], 0, flags)[0]
+                count = self._source.recvmsg_into(views[:_PIECES], 0, flags)[0]
             except BlockingIOError:
                 count = -1
             if count == 0:
@@ -263,6 +269,8 @@ class TcpLink(FramedLink):
             self._sender.join(self.deadline_s)
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
+        if isinstance(self._source, Ahead):
+            self._source.stop()
         self._sock.close()
 
     def _lost(self, reason: str) -> Exception:

@@ -54,6 +54,9 @@ from mpcpipe.services.registry import services_of
 DEALER_AHEAD_BYTES = 32 << 20
 """What a worker of a dealer, which waits for nobody, may have ready before the others have taken it."""
 
+READ_AHEAD_BYTES = 64 << 20
+"""What the workers of a party may together have of a dealer's before it is their turn."""
+
 DEALER_DEADLINE_S = 7 * 86_400.0
 """A dealer that is done waits for the end of the others' training. That they live, it knows from their heartbeats."""
 
@@ -153,8 +156,11 @@ def _run_with(
         first_worker=worker or 0,
         pacer=pacer_of(job, 1 if worker is None else len(workers)),
     )
-    for index in range(network.workers if deals else 0):
-        network.mesh(index).ahead_bytes = DEALER_AHEAD_BYTES
+    for index in range(network.workers):
+        if deals:
+            network.mesh(index).ahead_bytes = DEALER_AHEAD_BYTES
+        elif dealer in network.mesh(index).links:
+            network.mesh(index).links[dealer].read_ahead(READ_AHEAD_BYTES // len(workers))
     with network, _cause_first(network, around):
         if deals:
             warming.join()

@@ -30,15 +30,23 @@ def identities(tmp_path_factory: pytest.TempPathFactory) -> list[Identity]:
     return [new_identity(tmp_path_factory.mktemp("keys"), name) for name in ("alice", "bob")]
 
 
-@pytest.fixture(params=["plain", "tls"], autouse=True)
-def sockets(request: pytest.FixtureRequest, identities: list[Identity]) -> Sockets:
-    """Makes two connected ends, with TLS or without: a link does the same over both."""
-    return socket_pair if request.param == "plain" else lambda: tls_pair(identities)
+AHEAD_BYTES = {"ahead": 0}
+
+
+@pytest.fixture(params=["plain", "tls", "plain, read ahead", "tls, read ahead"], autouse=True)
+def sockets(request: pytest.FixtureRequest, identities: list[Identity], monkeypatch: pytest.MonkeyPatch) -> Sockets:
+    """Makes two connected ends, with TLS or without, read ahead or not: a link does the same over all."""
+    kind, _, ahead = request.param.partition(", ")
+    monkeypatch.setitem(AHEAD_BYTES, "ahead", 100_000 if ahead else 0)
+    return socket_pair if kind == "plain" else lambda: tls_pair(identities)
 
 
 def link(sock: Connection, me: int, deadline_s: float = 20, **options: object) -> TcpLink:
     routes = Route(SESSION, me), Route(SESSION, 1 - me)
-    return TcpLink(1 - me, ("alice", "bob")[1 - me], sock, *routes, deadline_s, **options)  # type: ignore[arg-type]
+    made = TcpLink(1 - me, ("alice", "bob")[1 - me], sock, *routes, deadline_s, **options)  # type: ignore[arg-type]
+    if AHEAD_BYTES["ahead"]:
+        made.read_ahead(AHEAD_BYTES["ahead"])
+    return made
 
 
 @pytest.fixture
@@ -271,6 +279,29 @@ def test_waiting_for_the_peer_to_take_it_ends_with_the_peer(ends: tuple[TcpLink,
         right.close()
         with pytest.raises(PeerLost):
             drained.result(timeout=20)
+
+
+def test_what_comes_early_is_taken_in_up_to_a_bound(sockets: Sockets) -> None:
+    """32 MB are more than any socket takes: they leave the sender while nobody asks for them, or wait there."""
+    large, count = torch.arange(1 << 19), 8
+    for most_bytes, all_leave in ((64 << 20, True), (1 << 20, False)):
+        left, right = (link(sock, index) for index, sock in enumerate(sockets()))
+        right.read_ahead(most_bytes)
+        left.send("first", [torch.arange(4)])
+        right.receive("first", [FOUR])
+        for index in range(count):
+            left.send(f"{index}", [large + index])
+        with ThreadPoolExecutor(1) as pool:
+            drained = pool.submit(left.drain, 0)
+            if all_leave:
+                drained.result(timeout=20)
+            for index in range(count):
+                assert not (index == 0 and not all_leave and drained.done())
+                (got,), _ = right.receive(f"{index}", [Part(torch.int64, 1 << 19)])
+                assert torch.equal(got, large + index)
+            drained.result(timeout=20)
+        for end in (left, right):
+            end.close()
 
 
 def test_a_dealer_runs_ahead_and_no_further_than_it_may(ends: tuple[TcpLink, TcpLink]) -> None:
