@@ -10,6 +10,7 @@ finds out as ever. Who finds nothing kept reads the socket itself, straight into
 
 from __future__ import annotations
 
+import mmap
 import select
 import socket
 import threading
@@ -17,8 +18,8 @@ import threading
 from mpcpipe.link.tls import Connection
 
 # The thread is woken for so much at once, and what is less than that need not be kept: it is in the kernel.
-_WAKE_BYTES = 256 << 10
-_MOST_AT_ONCE = 1 << 20
+_WAKE_BYTES = 1 << 20
+_MOST_AT_ONCE = 4 << 20
 
 
 class Ahead:
@@ -29,7 +30,7 @@ class Ahead:
 
     def __init__(self, sock: Connection, most_bytes: int) -> None:
         self._sock = sock
-        self._kept = memoryview(bytearray(most_bytes))  # a ring; memory is taken where it is written to
+        self._kept = memoryview(mmap.mmap(-1, most_bytes))  # a ring; memory is taken once it is written to
         self._first = self._count = 0
         self._asked_bytes = self._woken_bytes = 1
         self._error: OSError | None = None
