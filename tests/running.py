@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -157,6 +159,28 @@ class Watched:
             ended = ended and bool(select.select([descriptor], [], [], left_s)[0])
             os.close(descriptor)
         return ended
+
+
+def free_ports(count: int) -> list[int]:
+    """Consecutive ports of this machine that nobody listens at.
+
+    Below those that the system gives to outgoing connections: one of them could be taken before its party listens.
+    """
+    at = 20000 + os.getpid() * 64 % 12000
+    while True:
+        ports = list(range(at, at + count))
+        with contextlib.ExitStack() as held:
+            try:
+                for port in ports:
+                    held.enter_context(socket.create_server(("127.0.0.1", port)))
+                return ports
+            except OSError:
+                at = 20000 + (at + count - 20000) % 12000
+
+
+def free_hosts(count: int = 3) -> str:
+    """--hosts for so many parties of this machine."""
+    return ",".join(f"127.0.0.1:{port}" for port in free_ports(count))
 
 
 def stop(pid: int) -> None:

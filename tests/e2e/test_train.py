@@ -23,7 +23,7 @@ from mpcpipe.job.load import load
 from mpcpipe.job.model import build_module
 from mpcpipe.runtime.described import describe
 from tests import tiny
-from tests.running import Run
+from tests.running import Run, free_ports
 
 JSON_KEYS = {
     "step_s", "steps_s", "losses", "accuracy", "sent_bytes_per_step", "rounds_per_step", "compute_s", "wait_s",
@@ -275,14 +275,6 @@ class Recorder:
     def close(self) -> None:
         for sock in (self._listener, *self._sockets):
             sock.close()
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [sock.getsockname()[1] for sock in sockets]
-    for sock in sockets:
-        sock.close()
-    return ports
 
 
 def by_hand(job: Path, *flags: str) -> tuple[list[dict[str, Any]], bytes]:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests import tiny
-from tests.running import Run
+from tests.running import Run, free_hosts
 
 CANARY = 777123.5
 """A value that is planted where it is wrong; no message may hold it."""
@@ -198,15 +198,6 @@ def test_control_c_at_one_party_is_told_to_all(tmp_path: Path) -> None:
     finally:
         for run in runs:
             run.close()
-
-
-def free_hosts() -> str:
-    """--hosts for three parties, at ports that were free a moment ago."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
-    hosts = ",".join(f"127.0.0.1:{sock.getsockname()[1]}" for sock in sockets)
-    for sock in sockets:
-        sock.close()
-    return hosts
 
 
 def test_parties_with_different_jobs_are_told_the_key(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from tests import tiny
 from tests.launch import frames
-from tests.running import DEADLINE_S, Run
+from tests.running import DEADLINE_S, Run, free_ports
 
 MPI = pytest.mark.skipif(
     shutil.which("mpirun") is None or subprocess.run([sys.executable, "-c", "import mpi4py"], check=False).returncode,
@@ -98,11 +98,6 @@ def together(runs: list[Run]) -> None:
             run.close()
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
-
-
 def slurm(rank: int, port: int) -> dict[str, str]:
     """The environment that srun gives one of three tasks on one node. (There is no Slurm here.)"""
     name = socket.gethostname()
@@ -114,7 +109,7 @@ def slurm(rank: int, port: int) -> dict[str, str]:
 
 
 def test_the_environment_of_slurm(folder: Path, alone: str) -> None:
-    port = free_port()
+    (port,) = free_ports(1)
     runs = [Run(folder, "train", "job.toml", "--steps", "3", *SAME, **slurm(rank, port)) for rank in range(3)]
     together(runs)
     assert digest(folder) == alone
@@ -122,7 +117,7 @@ def test_the_environment_of_slurm(folder: Path, alone: str) -> None:
 
 
 def test_by_hand_with_workers_as_processes(folder: Path, alone: str) -> None:
-    hosts = ",".join(f"127.0.0.1:{free_port()}" for _ in range(3))
+    hosts = ",".join(f"127.0.0.1:{port}" for port in free_ports(6)[:3])  # their second workers listen 3 higher
     runs = [
         Run(folder, "train", "job.toml", "--steps", "3", *SAME[:-1], f"{name}.json", "--party", name, "--hosts", hosts,
             "--set", "pipeline.workers=processes")
