@@ -27,7 +27,7 @@ extern "C" {
 #endif
 
 /* Grows whenever a signature below changes; the Python side refuses a library with another number. */
-#define MPK_ABI_VERSION 2
+#define MPK_ABI_VERSION 3
 
 enum mpk_status {
   MPK_OK = 0,
@@ -141,41 +141,62 @@ MPK_API int mpk_and_level(const uint64_t* p, int64_t p_component, int64_t p_plan
                           const uint64_t* mask_1, uint64_t* z);
 
 /* A value that two of four parties know, as one of the four sees it on its way to being shared: it is masked by the key
- * stream of HMAC-SHA256(key, label), which all but the receiver of the rest know. */
+ * stream of HMAC-SHA256(key, label + suffix), which all but the receiver of the rest know. Terms are the same for all
+ * uses of one kind: what changes from use to use is in mpk_use. */
 enum mpk_term_op {
   MPK_TERM_UNKNOWN = 0, /* this party has the mask only */
   MPK_TERM_COPY = 1,    /* a */
   MPK_TERM_PRODUCT = 2, /* a b, or a & b */
-  MPK_TERM_CROSS = 3,   /* a b + c d */
+  MPK_TERM_CROSS = 3,   /* a (b - 2 c) + d (e - 2 f) */
   MPK_TERM_CHOSEN = 4   /* a + b where c is 1, else 0 */
 };
+enum { MPK_MOST_OPERANDS = 6 };
 typedef struct mpk_term {
+  int64_t half; /* 0 or 1: of the first elements or of the others */
   int64_t op;
-  const void *a, *b, *c, *d; /* n elements each, as far as `op` needs them */
-  const uint8_t* key;        /* at most 64 bytes; null where this party has not the mask */
+  int64_t source[MPK_MOST_OPERANDS], row[MPK_MOST_OPERANDS]; /* of a, b, ... as far as `op` needs them */
+  const uint8_t* key; /* at most 64 bytes */
   int64_t key_bytes;
+  const uint8_t* suffix;
+  int64_t suffix_bytes;
+  int64_t mask_at, rest_at; /* the components of `out` to which mask and value - mask are added; negative: none */
+  int64_t wire;             /* where value - mask goes: which of the wires; negative: nowhere */
+  const uint8_t* tag_key;   /* for a tag of what goes over the wire, as mpk_tag with label + tag_suffix */
+  int64_t tag_key_bytes;
+  const uint8_t* tag_suffix;
+  int64_t tag_suffix_bytes;
+  int64_t tag; /* which of the tags it is; negative: none */
+} mpk_term;
+/* Rows whose first elements are `stride` elements apart. */
+typedef struct mpk_rows {
+  const void* first;
+  int64_t stride, rows;
+} mpk_rows;
+typedef struct mpk_use {
   const uint8_t* label;
   int64_t label_bytes;
-  int64_t mask_at, rest_at; /* the components of `out` to which mask and value - mask are added; negative: none */
-  void* wire;               /* where value - mask goes, wire_bytes an element; null: nowhere */
-  const uint8_t* tag_key;   /* for a tag of what goes over the wire, as mpk_tag */
-  int64_t tag_key_bytes;
-  const uint8_t* tag_label;
-  int64_t tag_label_bytes;
-  void* tag;                /* its 16 bytes; null: none */
-} mpk_term;
-/* out (outs, n) = base (or 0 where it is null; it may be out itself) + the terms' masks and rests, each times 2^up. Elements have 4 or 8
- * bytes, `bits` of them count; an element of `out` has out_bytes. With `xored` everything is bits: addition is xor.
- * MPK_UNSUPPORTED without AES instructions. At most 16 terms and 4 components. `out` is not reduced to any range. */
-MPK_API int mpk_joint(const mpk_term* terms, int64_t count, int64_t n, int element_bytes, int bits, int xored,
-                      int wire_bytes, const void* base, int64_t base_stride, void* out, int64_t out_stride,
-                      int64_t outs, int out_bytes, int up);
+  const mpk_rows* sources; /* their rows have all elements, of both halves */
+  int64_t source_count;
+  void* const* wires; /* the elements of the term's half, wire_bytes each */
+  int64_t wire_count;
+  uint8_t* tags; /* 16 bytes each; those of a half without elements are not written */
+  int64_t tag_count;
+} mpk_use;
+/* out (outs, n[0] + n[1]) = base (or 0 where it is null; it may be out itself) + the terms' masks and rests, each times
+ * 2^up. Elements have 4 or 8 bytes, `bits` of them count; an element of `out` has out_bytes. With `xored` everything is
+ * bits: addition is xor, and there is only copy and product. MPK_UNSUPPORTED without AES instructions. At most 32 terms
+ * and 4 components. `out` is not reduced to any range. */
+MPK_API int mpk_joint(const mpk_term* terms, int64_t count, const mpk_use* use, const int64_t n[2], int element_bytes,
+                      int bits, int xored, int wire_bytes, const void* base, int64_t base_stride, void* out,
+                      int64_t out_stride, int64_t outs, int out_bytes, int up);
 /* GMAC of AES-128 (NIST SP 800-38D, nothing encrypted, a nonce of zeros) of nbytes, under the first 16 bytes of the key
- * stream of HMAC-SHA256(key, label). MPK_UNSUPPORTED as above. */
+ * stream of HMAC-SHA256(key, label + suffix). MPK_UNSUPPORTED as above. */
 MPK_API int mpk_tag(const uint8_t* key, int64_t key_bytes, const uint8_t* label, int64_t label_bytes,
-                    const uint8_t* data, int64_t nbytes, uint8_t tag[16]);
-/* out += x 2^up, where x has x_bytes (1 to 8) bytes an element. */
-MPK_API int mpk_add_bytes(const uint8_t* x, int x_bytes, int64_t n, int up, void* out, int out_bytes);
+                    const uint8_t* suffix, int64_t suffix_bytes, const uint8_t* data, int64_t nbytes, uint8_t tag[16]);
+/* The same of n elements of wire_bytes (1 to 8) each that came, and out += (or ^= with `xored`) each of them times 2^up. */
+MPK_API int mpk_take(const uint8_t* key, int64_t key_bytes, const uint8_t* label, int64_t label_bytes,
+                     const uint8_t* suffix, int64_t suffix_bytes, const uint8_t* data, int wire_bytes, int64_t n,
+                     int xored, int up, void* out, int out_bytes, uint8_t tag[16]);
 /* s = x + y + lift modulo 2^k (y may be null): out = (s >> t, a logical shift) - constant, bit = (s >= 0). */
 MPK_API int mpk_shifted(const void* x, const void* y, int64_t lift, int64_t constant, int64_t n, int element_bytes,
                         int k, int t, void* out, void* bit, int bit_bytes);

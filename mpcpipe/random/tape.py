@@ -81,9 +81,20 @@ class PrgTape:
         """What makes this tape's streams inside of a native pass, from `key_for`; None if this tape draws otherwise."""
         return None if self._elsewhere else self._library
 
+    @property
+    def audits(self) -> bool:
+        """Must every label be named to `key_for`? Otherwise a key may be kept for all of its labels."""
+        return self._seen is not None
+
     def key_for(self, holders: Holders, label: str) -> bytes:
         """The key under which a native pass draws what belongs to `label`, which is used up, as by a draw."""
         return self._key(holders, label)
+
+    def key_of(self, holders: Holders) -> bytes:
+        """The holders' key, for a native pass that draws under many labels, each of which `key_for` is told if this
+        tape audits.
+        """
+        return self._held(holders)
 
     def _drawn(self, holders: Holders, label: str, out: torch.Tensor, ring: Ring) -> torch.Tensor:
         key = self._key(holders, label)
@@ -96,9 +107,7 @@ class PrgTape:
 
     def _key(self, holders: Holders, label: str) -> bytes:
         """The holders' key; the label is used up."""
-        key = self._keys.get(holders)
-        if key is None:
-            raise ValueError(f"this party has no key shared by the parties {holders}; it has {sorted(self._keys)}")
+        key = self._held(holders)
         if self._seen is not None:
             with self._lock:
                 if (holders, label) in self._seen:
@@ -106,4 +115,10 @@ class PrgTape:
                         f"the label {label!r} was already drawn by the holders {holders}: a mask would be used twice"
                     )
                 self._seen.add((holders, label))
+        return key
+
+    def _held(self, holders: Holders) -> bytes:
+        key = self._keys.get(holders)
+        if key is None:
+            raise ValueError(f"this party has no key shared by the parties {holders}; it has {sorted(self._keys)}")
         return key

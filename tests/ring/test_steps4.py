@@ -7,11 +7,12 @@ import torch
 
 from mpcpipe.errors import KernelError
 from mpcpipe.protocol.replicated4.kinds import Elements, Kind, Narrow, Planes
-from mpcpipe.protocol.replicated4.terms import Term, Value, masked, received
+from mpcpipe.protocol.replicated4.passes import Passes
+from mpcpipe.protocol.replicated4.plans import Plan, Term, Value
 from mpcpipe.random.mac import tag
 from mpcpipe.random.tape import PrgTape
 from mpcpipe.ring import native, ops, reference
-from mpcpipe.ring.native.steps4 import JointTerm
+from mpcpipe.ring.native.steps4 import JointPlan, JointTerm
 from mpcpipe.ring.ring import Ring
 from mpcpipe.ring.shapes import bit_blocks
 from tests.ring.test_steps import LIBRARY, RINGS, SIZES, Values, library, needs_library
@@ -33,7 +34,7 @@ class Slow(PrgTape):
         return None
 
 
-TAGS = {(1, 2): bytes([9]) * 32, (0, 3): bytes([8]) * 32}
+TAGS = {(1, 2): bytes([9]) * 32, (0, 3): bytes([8]) * 32, (0, 2): bytes([7]) * 32}
 
 
 def _values(kind: Kind, n: int, count: int) -> list[torch.Tensor]:
@@ -41,48 +42,76 @@ def _values(kind: Kind, n: int, count: int) -> list[torch.Tensor]:
     return [made.words(n) if isinstance(kind, Planes) else made.elements(n, kind.bits) for _ in range(count)]
 
 
-def _terms(kind: Kind, start: int, n: int) -> list[Term]:
-    """As party 0 sees them: it sends, vouches, only masks, only receives; in every way a value can be made."""
-    a, b, c, d = _values(kind, start + n, 4)
-    operations = [Value("copy", (a,)), Value("and" if isinstance(kind, Planes) else "product", (a, b))]
+def _plan(kind: Kind) -> Plan:
+    """As party 0 sees it: it sends, vouches, only masks, only receives, in both halves. Of values made in every way."""
+    values = [Value("copy", ((0, 1),)), Value("product", ((0, 0), (1, 0)))]
     if not isinstance(kind, Planes):
-        operations += [Value("cross", (a, b, c, d)), Value("chosen", (a, b, (c & 1)))]
-    terms = [Term(0, 1, 2, f"sends {i}", start, n, (i + 1) % 3, i % 3, value) for i, value in enumerate(operations)]
-    terms += [
-        Term(2, 0, 3, f"vouches {i}", start, n, None, 1, value, None, f"tag {i}") for i, value in enumerate(operations)
-    ]
-    terms += [Term(1, 2, 3, "masks", start, n, 0, None), Term(3, 2, 0, "receives", start, n, None, 2)]
-    return terms
+        values.append(Value("cross", ((0, 0), (0, 1), (0, 2), (1, 0), (0, 1), (0, 0))))
+        values.append(Value("chosen", ((0, 0), (0, 2), (2, 0))))
+    terms = []
+    for half in (0, 1):
+        for i, value in enumerate(values):
+            terms.append(Term(0, 1, 2, half, f"/sends {half} {i}", "", (i + 1) % 3, i % 3, value))
+            if i == half:
+                terms.append(Term(2 - half, 0, 3, half, f"/vouches {half} {i}", f"/tag {i}", None, 1, value))
+        terms.append(Term(1, 2, 3, half, f"/masks {half}", "", 0, None))
+        terms.append(Term(3 - half, 2 + half, 0, half, "/receives", f"/tagged {half}", None, 2))
+    return Plan(0, tuple(terms))
+
+
+def _halves(kind: Kind, n: int) -> tuple[int, int]:
+    n -= n % 5 if isinstance(kind, Planes) else 0
+    return kind.halves(n)
 
 
 @needs_library
 @pytest.mark.usefixtures("library")
 @pytest.mark.parametrize("name", KINDS)
-@pytest.mark.parametrize(("start", "n"), [(0, 1), (3, 5), (0, 1024), (10, 1500), (2048, 2050)])
-def test_one_pass_is_as_many_steps(name: str, start: int, n: int) -> None:
+@pytest.mark.parametrize("n", [0, 1, 5, 1024, 1500, 2055])
+def test_one_pass_is_as_many_steps(name: str, n: int) -> None:
     kind = KINDS[name]
-    n -= n % 5 if isinstance(kind, Planes) else 0
+    halves, plan = _halves(kind, n), _plan(kind)
+    n = sum(halves)
+    (a, b, c, d, bits) = _values(kind, n, 5)
+    sources = (torch.stack((a, b, c)), d, bits & 1)
     wide = [(0, kind.dtype)]
     if kind.narrow:
         wide += [(64 - kind.bits, torch.int64)]
     for up, dtype in wide:
-        for base in (None, torch.stack(_values(Elements(Ring(dtype.itemsize * 8)), start + n, 3)).to(dtype)):
+        begun = torch.stack(_values(Elements(Ring(dtype.itemsize * 8)), n, 3)).to(dtype)
+        for base, keep in ((None, False), (begun, True), (begun, False)):
             outs, wires, tags = [], [], []
-            for tape in (PrgTape(KEYS | TAGS), Slow(KEYS | TAGS)):
-                terms, out = _terms(kind, start, n), torch.full((3, start + n), 77, dtype=dtype)
-                masked(tape, 0, kind, terms, base, out, up)
-                for term in terms:
-                    if term.receiver == 0:
-                        part = kind.part(n)
-                        term.wire = torch.arange(part.numel, dtype=torch.int64).to(part.dtype)
-                        received(tape, kind, term, out, up)
+            for tape in (PrgTape(KEYS | TAGS, audit=True), Slow(KEYS | TAGS)):
+                passes, out = Passes(tape), torch.full((3, n), 77, dtype=dtype)
+                if base is not None and not keep:
+                    out = base.clone()
+                own = base if base is None or keep else out
+                sent, known = passes.masked(plan, "label", kind, sources, halves, own, out, up)
+                for term in plan.received:
+                    part = kind.part(halves[term.half])
+                    wire = torch.arange(part.numel, dtype=torch.int64).to(part.dtype)
+                    start = term.half * halves[0]
+                    target = out[2, start : start + halves[term.half]]
+                    known[term.route] = passes.received(term, "label", kind, wire, target, up)
                 outs.append(out if isinstance(kind, Planes) else _reduced(kind, out, up))
-                wires.append([term.wire for term in terms if term.sender == 0])
-                tags.append([term.tag for term in terms if term.witness == 0])
+                wires.append(sent)
+                tags.append(known)
             assert torch.equal(*outs)
-            assert all(torch.equal(a, b) and a.dtype == b.dtype for a, b in zip(*wires, strict=True))
-            assert tags[0] == tags[1] and None not in tags[0]
-            assert torch.equal(outs[0][:, :start], outs[1][:, :start]), "what belongs to others is left alone"
+            assert all(torch.equal(x, y) and x.dtype == y.dtype for x, y in zip(*wires, strict=True))
+            assert len(wires[0]) == len(plan.sent)
+            assert tags[0] == tags[1] and None not in tags[0].values()
+            assert len(tags[0]) == 2 + sum(1 for half in halves if half)
+
+
+@needs_library
+def test_a_label_is_used_once_in_passes_too() -> None:
+    kind = KINDS["elements 64"]
+    passes, plan, out = Passes(PrgTape(KEYS | TAGS, audit=True)), _plan(kind), torch.zeros((3, 4), dtype=torch.int64)
+    sources = (out, out[0], out[0])
+    passes.masked(plan, "one", kind, sources, (2, 2), None, out.clone())
+    passes.masked(plan, "two", kind, sources, (2, 2), None, out.clone())
+    with pytest.raises(ValueError, match="used twice"):
+        passes.masked(plan, "one", kind, sources, (2, 2), None, out.clone())
 
 
 @needs_library
@@ -90,7 +119,12 @@ def test_one_pass_is_as_many_steps(name: str, start: int, n: int) -> None:
 def test_tags_are_gmac(library: native.NativeLibrary, nbytes: int) -> None:
     data = torch.arange(nbytes, dtype=torch.int64).to(torch.uint8)
     key = PrgTape(TAGS).planes((1, 2), "some label", 1, 128)
-    assert library.tag(TAGS[1, 2], b"some label", data) == tag(key, [data])
+    expected = tag(key, [data])
+    assert library.tag(TAGS[1, 2], b"some ", b"label", data) == expected
+    for width in (1, 3, 8):
+        if nbytes % width == 0:
+            out = torch.zeros(nbytes // width, dtype=torch.int64)
+            assert library.take(TAGS[1, 2], b"some", b" label", data, out, 0, False) == expected
 
 
 def _reduced(kind: Kind, out: torch.Tensor, up: int) -> torch.Tensor:
@@ -159,26 +193,26 @@ def _bits(planes: torch.Tensor, row: int) -> list[int]:
 @needs_library
 def test_what_does_not_fit_is_refused() -> None:
     assert LIBRARY is not None
-    out, x, wire = torch.zeros((3, 8), dtype=torch.int64), torch.zeros(8, dtype=torch.int64), torch.zeros(8)
-    term = JointTerm(bytes(32), b"x", 0, 1, "copy", (x,), wire.to(torch.int64))
+    out, x = torch.zeros((3, 8), dtype=torch.int64), torch.zeros(8, dtype=torch.int64)
+    term = JointTerm(0, bytes(32), b"x", 0, 1, "copy", ((0, 0),))
+
+    def joint(term: JointTerm, source: torch.Tensor = x, halves: tuple[int, int] = (4, 4), up: int = 0) -> list[int]:
+        plan = JointPlan([term])
+        return LIBRARY.joint(plan, b"label", (source,), (), torch.int64, 64, 8, None, out, halves, up)
+
+    assert joint(term) == []
     for error, said, call in (
-        (ValueError, "native library takes", lambda: LIBRARY.joint([term], torch.int64, 64, 8, None, out, 4, 5)),
-        (ValueError, "8 elements do not hold", lambda: LIBRARY.joint([term], torch.int64, 64, 8, None, _wide(), 4, 5)),
-        (ValueError, "takes 2 tensors", lambda: LIBRARY.joint([_other(term)], torch.int64, 64, 8, None, out, 0, 8)),
-        (KernelError, "do not fit", lambda: LIBRARY.joint([_far(term)], torch.int64, 64, 8, None, out, 0, 8)),
-        (ValueError, "bytes are no", lambda: LIBRARY.add_bytes(torch.zeros(5, dtype=torch.uint8), 2, x, 0)),
+        (ValueError, "native library takes", lambda: joint(term, halves=(4, 5))),
+        (ValueError, "native library takes", lambda: joint(term, x[:7])),
+        (ValueError, "native library takes", lambda: joint(term, x.to(torch.int32))),
+        (ValueError, "takes 2 rows", lambda: JointPlan([term._replace(operation="product")])),
+        (KernelError, "do not fit", lambda: joint(term._replace(mask_at=3))),
+        (KernelError, "do not fit", lambda: joint(term._replace(operands=((0, 1),)))),
+        (KernelError, "do not fit", lambda: joint(term._replace(operands=((1, 0),)))),
+        (KernelError, "do not fit", lambda: joint(term._replace(wire=0))),
+        (KernelError, "do not fit", lambda: joint(term._replace(half=2))),
+        (KernelError, "do not fit", lambda: joint(term, up=64)),
+        (ValueError, "bytes are no", lambda: LIBRARY.take(b"", b"", b"", torch.zeros(5), x, 0, False)),
     ):
         with pytest.raises(error, match=said):
             call()
-
-
-def _wide() -> torch.Tensor:
-    return torch.zeros((3, 9), dtype=torch.int64)
-
-
-def _other(term: JointTerm) -> JointTerm:
-    return JointTerm(term.key, term.label, 0, 1, "product", term.tensors, term.wire)
-
-
-def _far(term: JointTerm) -> JointTerm:
-    return JointTerm(term.key, term.label, 3, 1, "copy", term.tensors, term.wire)

@@ -23,10 +23,10 @@ import torch
 
 from mpcpipe.protocol.base import Bits, Share
 from mpcpipe.protocol.carry import carry
+from mpcpipe.protocol.replicated4 import plans
 from mpcpipe.protocol.replicated4.cost import block_width
 from mpcpipe.protocol.replicated4.joint import Joint, Values
 from mpcpipe.protocol.replicated4.kinds import Planes
-from mpcpipe.protocol.replicated4.terms import Value
 from mpcpipe.ring import ops
 from mpcpipe.ring.shapes import bit_blocks
 
@@ -49,18 +49,20 @@ class Compare(Joint, ABC):
         width = block_width(first.numel())
         known = ops.monomials(own, low, width)
         kind = Planes(own.shape[1])
-        shared = self.halves("bits", Value("copy", (known.view(-1),)))
-        (bits,) = await self.reshare(f"{label}/bits", Values(kind, known.numel(), shared))
+        shared = plans.halves(self.party, "bits")
+        (bits,) = await self.reshare(f"{label}/bits", Values(kind, known.numel(), shared, (known.view(-1),)))
         bits = bits.view(3, *known.shape)
         blocks = bit_blocks(low, width)
         whole = torch.tensor([(1 << planes) - 1 for planes in blocks]).cumsum(0) - 1  # a's or b's part of p
         begun = bits.new_zeros((3, 2 * len(blocks) - 1, kind.words))
         begun[:, len(blocks) :] = bits[:, whole[1:]]
-        crossing = self.crossing(
-            "and", lambda i, j: Value("copy", (ops.block_products(bits[i], bits[j], low, width).view(-1),))
+        crossing = plans.crossing(self.party, "and", "copy")
+        made = tuple(
+            ops.block_products(bits[self.index(i)], bits[self.index(j)], low, width).view(-1)
+            for i, j in plans.own_crossing(self.party)
         )
         flat = begun.view(3, -1)
-        (products,) = await self.reshare(f"{label}/and", Values(kind, flat.shape[1], crossing, flat))
+        (products,) = await self.reshare(f"{label}/and", Values(kind, flat.shape[1], crossing, made, flat))
         products = products.view(begun.shape)
 
         async def ands(p: torch.Tensor, g: torch.Tensor, q: torch.Tensor, level: int) -> torch.Tensor:
@@ -78,6 +80,6 @@ class Compare(Joint, ABC):
         """
         z = ops.and_summands(p, g, q)
         planes, words = z.shape[1:]
-        summands = self.summands(z.view(3, -1))
-        (out,) = await self.reshare(label, Values(Planes(words), planes * words, summands))
+        values = Values(Planes(words), planes * words, plans.summands(self.party), (z.view(3, -1),))
+        (out,) = await self.reshare(label, values)
         return out.view(3, planes, words)

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 import torch
 
 from mpcpipe.protocol.base import Bits, Share
+from mpcpipe.protocol.replicated4 import plans
 from mpcpipe.protocol.replicated4.joint import Joint, Values
 from mpcpipe.protocol.replicated4.kinds import Elements
-from mpcpipe.protocol.replicated4.terms import Value
 from mpcpipe.ring import ops
 from mpcpipe.ring.bilinear import Shape
 
@@ -50,10 +50,9 @@ class Convert(Joint, ABC):
         label, kind = self.label("to_ring"), Elements(self.ring)
         own = self._own_bit(bits)
         n = own.numel()
-        (out,) = await self.reshare(f"{label}/bits", Values(kind, n, self.halves("bit", Value("copy", (own,)))))
-        twice = out * -2
-        crossing = self.crossing("both", lambda i, j: Value("product", (out[i], twice[j])))
-        (out,) = await self.reshare(f"{label}/both", Values(kind, n, crossing, out.clone()))
+        (out,) = await self.reshare(f"{label}/bits", Values(kind, n, plans.halves(self.party, "bit"), (own,)))
+        crossing = plans.crossing(self.party, "both", "product", second=1)
+        (out,) = await self.reshare(f"{label}/both", Values(kind, n, crossing, (out, out * -2), out, keep=True))
         return self.ring.wrap(out).reshape(3, *bits.shape)
 
     async def select(self, bits: Bits, x: Share) -> tuple[Share, Selector]:
@@ -73,13 +72,11 @@ class Convert(Joint, ABC):
         if tuple(x.shape[1:]) != tuple(shape):
             raise ValueError(f"bits of shape {tuple(shape)} cannot select from a value of shape {tuple(x.shape[1:])}")
         label, kind, flat, n = self.label("select"), Elements(self.ring), x.reshape(3, -1), own.numel()
-        chosen = Value("chosen", (*self.own_half(flat), own))
-        groups = [Values(kind, n, self.halves("chosen", chosen))]
+        groups = [Values(kind, n, plans.halves(self.party, "chosen", "chosen"), (flat, own))]
         if shares is None:
-            groups.append(Values(kind, n, self.halves("bit", Value("copy", (own,)))))
+            groups.append(Values(kind, n, plans.halves(self.party, "bit", number=1), (own,)))
         out, *made = await self.reshare(f"{label}/halves", *groups)
         s = made[0] if shares is None else shares
-        rest = torch.sub(flat, out, alpha=2)
-        crossing = self.crossing("both", lambda i, j: Value("cross", (s[i], rest[j], s[j], rest[i])))
-        (out,) = await self.reshare(f"{label}/both", Values(kind, n, crossing, out))
+        crossing = plans.crossing(self.party, "both", "cross")
+        (out,) = await self.reshare(f"{label}/both", Values(kind, n, crossing, (s, flat, out), out, keep=True))
         return self.ring.wrap(out).reshape(3, *shape), Selector(own, s, shape)

@@ -19,10 +19,11 @@ from abc import ABC
 import torch
 
 from mpcpipe.protocol.base import Partial, Share
-from mpcpipe.protocol.replicated4.joint import Joint, Values, message_of
+from mpcpipe.protocol.replicated4 import plans
+from mpcpipe.protocol.replicated4.joint import Joint, Messages, Values
 from mpcpipe.protocol.replicated4.kinds import Elements, Narrow
-from mpcpipe.protocol.replicated4.roles import PAIRS, others
-from mpcpipe.protocol.replicated4.terms import Term, Value, masked
+from mpcpipe.protocol.replicated4.roles import others
+from mpcpipe.protocol.rounds import Round
 from mpcpipe.protocol.wrap import Wrap
 from mpcpipe.ring import ops
 from mpcpipe.ring.bilinear import Bilinear
@@ -64,7 +65,7 @@ class Linear(Joint, ABC):
         label, kind = self.label("reduce"), Elements(self.ring)
         if truncate:
             return await self._divide(*await self._into_halves(flat, label), label, truncate, shape)
-        (out,) = await self.reshare(label, Values(kind, n, self.summands(flat)))
+        (out,) = await self.reshare(label, Values(kind, n, plans.summands(self.party), (flat,)))
         return self.ring.wrap(out).reshape(3, *shape)
 
     async def _into_halves(self, z: torch.Tensor, label: str) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -75,24 +76,19 @@ class Linear(Joint, ABC):
         """
         kind, n = Elements(self.ring), z.shape[1]
         out = torch.empty((1, n), dtype=z.dtype, device=z.device)
-        terms = [self._into_half(z, label, sender, witness) for sender, witness in PAIRS[:4]]
+        plan, sizes, messages = plans.into_halves(self.party), (n, 0), Messages()
         base = z[self.stands(self.partner)].unsqueeze(0)
-        masked(self.tape, self.party, kind, terms, base, out, 0)
-        messages = [message_of(term, kind) for term in terms]
-        await self.exchange(f"{label}/halves", messages)
-        (own,) = (message.value for message in messages if message.receiver == self.party)
+        wires, tags = self.passes.masked(plan, label, kind, (z,), sizes, base, out)
+        messages.expect(plan, kind, sizes, wires)
+        arrived = await Round(f"{label}/halves", messages.send, messages.receive)
+        (term,) = plan.received
+        own = arrived[term.sender][0] if n else None
+        for route, tag in tags.items():
+            messages.add_tag(route, tag)
+        if own is not None:
+            messages.add_tag(term.route, self.passes.tag(term.route, label, term.tag_suffix, own))
+        self.journal.record(self.lane_number, messages.tags)
         return out[0], own
-
-    def _into_half(self, z: torch.Tensor, label: str, sender: int, witness: int) -> Term:
-        """The rest goes to the half of sender and receiver, the mask to the others'."""
-        receiver = sender ^ 1
-        own = self.party in (sender, receiver)
-        peer = {sender: witness, witness: sender}.get(self.party)
-        value = None if peer is None else Value("copy", (z[self.stands(peer)],))
-        mask_at, rest_at = (None, 0) if own else (0, None)
-        name = f"{label}/half{receiver}"
-        tag_label = f"{label}/tag{receiver}"
-        return Term(sender, witness, receiver, name, 0, z.shape[1], mask_at, rest_at, value, tag_label=tag_label)
 
     async def truncate(self, x: Share, bits: int) -> Share:
         """x / 2^bits, from the halves x_0 + x_1 and x_2 + x_3.
@@ -114,9 +110,9 @@ class Linear(Joint, ABC):
         shifted, bit = ops.shifted(x, y, lift, constant, ring.bits, bits, wrap.small.dtype)
         out, factors = await self.reshare(
             f"{label}/shift",
-            Values(whole, n, self.halves("shifted", Value("copy", (shifted,)))),
-            Values(small, n, self.halves("bit", Value("copy", (bit,)))),
+            Values(whole, n, plans.halves(self.party, "shifted"), (shifted,)),
+            Values(small, n, plans.halves(self.party, "bit", number=1), (bit,)),
         )
-        crossing = self.crossing("wrap", lambda i, j: Value("product", (factors[i], factors[j])))
-        (out,) = await self.reshare(f"{label}/wrap", Values(small, n, crossing, out, ring.bits - bits))
+        crossing = plans.crossing(self.party, "wrap", "product")
+        (out,) = await self.reshare(f"{label}/wrap", Values(small, n, crossing, (factors,), out, ring.bits - bits))
         return ring.wrap(out).reshape(3, *shape)

@@ -44,6 +44,13 @@ def knowing(i: int, j: int) -> Pair:
     return next(pair for pair in PAIRS if i not in pair and j not in pair)
 
 
+def stands(party: int, component: int) -> int:
+    """Where a component stands in a party's shares. It lacks the one of its own number."""
+    if component == party:
+        raise ValueError(f"party {party} has no component {component}")
+    return (component - party - 1) % 4
+
+
 class Roles(Protocol, ABC):
     """What the operations of replicated4 have in common: where components stand, and which half a party knows."""
 
@@ -56,14 +63,12 @@ class Roles(Protocol, ABC):
     )
 
     def index(self, component: int) -> int:
-        """Where a component stands in this party's shares. It lacks the one of its own number."""
-        if component == self.party:
-            raise ValueError(f"party {self.party} has no component {component}")
-        return (component - self.party - 1) % 4
+        """Where a component stands in this party's shares."""
+        return stands(self.party, component)
 
     def stands(self, peer: int) -> int:
         """Where the summand that this party and `peer` know stands in this party's partials."""
-        return self.index(peer)
+        return stands(self.party, peer)
 
     @property
     def partner(self) -> int:

@@ -10,10 +10,9 @@ from mpcpipe.errors import IntegrityError
 from mpcpipe.link.base import Part
 from mpcpipe.protocol.base import Opening, Share
 from mpcpipe.protocol.replicated4.evidence import Route
-from mpcpipe.protocol.replicated4.joint import Joint, Message
+from mpcpipe.protocol.replicated4.joint import Joint
 from mpcpipe.protocol.replicated4.kinds import Elements
 from mpcpipe.protocol.replicated4.roles import others
-from mpcpipe.protocol.replicated4.terms import tag_of
 from mpcpipe.protocol.rounds import Round
 from mpcpipe.random.mac import TAG_BYTES, packed, unpacked
 from mpcpipe.ring.bilinear import Shape
@@ -41,10 +40,15 @@ class Sharing(Joint, ABC):
             if value is None or tuple(value.shape) != tuple(shape):
                 raise ValueError(f"party {owner} must give a value of shape {tuple(shape)} to share")
             rest = kind.minus(value.reshape(-1) - masks[a], masks[b])
-        to_b = Message(owner, None, b, kind.part(numel), rest)
-        to_a = Message(owner, b, a, kind.part(numel), rest, to_b, f"{label}/tag{owner}{a}")
-        await self.exchange(label, [to_b, to_a])
-        own = to_a.value if self.party == a else to_b.value
+        send = {a: [rest], b: [rest]} if rest is not None and numel else {}
+        receive = {owner: [kind.part(numel)]} if self.party in (a, b) and numel else {}
+        arrived = await Round(label, send, receive)
+        own, tags = rest, {}
+        if receive:
+            (own,) = arrived[owner]
+            tag = self.passes.tag((owner, b, a), label, f"/tag{owner}{a}", own)
+            tags = {} if tag is None else {(owner, b, a): tag}
+        self.journal.record(self.lane_number, tags)
         like = next(iter(masks.values()))
         out = like.new_zeros((3, numel))
         for component, mask in masks.items():
@@ -142,7 +146,7 @@ class Sharing(Joint, ABC):
         return self.ring.wrap(flat.sum(0, dtype=flat.dtype) + lacked).reshape(x.shape[1:])
 
     def _tag(self, route: Route, label: str, lacked: torch.Tensor) -> int:
-        found = tag_of(self.tape, route, f"{label}/tag{route[0]}{route[2]}", lacked)
+        found = self.passes.tag(route, label, f"/tag{route[0]}{route[2]}", lacked)
         assert found is not None, "what is opened has values"
         return found
 

@@ -12,7 +12,7 @@ import torch
 from mpcpipe.errors import KernelError
 from mpcpipe.ring.shapes import ConvShape
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 ISA_NAMES = ("portable", "avx2", "avx512", "neon")
 """Instruction sets by their number, `enum mpk_isa`."""
 
@@ -39,24 +39,50 @@ class Conv(ctypes.Structure):
     ]
 
 
+MOST_OPERANDS = 6
+
+
 class Term(ctypes.Structure):
     """struct mpk_term."""
 
     _fields_ = [
+        ("half", ctypes.c_int64),
         ("op", ctypes.c_int64),
-        *((name, ctypes.c_void_p) for name in "abcd"),
+        ("source", ctypes.c_int64 * MOST_OPERANDS),
+        ("row", ctypes.c_int64 * MOST_OPERANDS),
         ("key", ctypes.c_char_p),
         ("key_bytes", ctypes.c_int64),
-        ("label", ctypes.c_char_p),
-        ("label_bytes", ctypes.c_int64),
+        ("suffix", ctypes.c_char_p),
+        ("suffix_bytes", ctypes.c_int64),
         ("mask_at", ctypes.c_int64),
         ("rest_at", ctypes.c_int64),
-        ("wire", ctypes.c_void_p),
+        ("wire", ctypes.c_int64),
         ("tag_key", ctypes.c_char_p),
         ("tag_key_bytes", ctypes.c_int64),
-        ("tag_label", ctypes.c_char_p),
-        ("tag_label_bytes", ctypes.c_int64),
-        ("tag", ctypes.c_void_p),
+        ("tag_suffix", ctypes.c_char_p),
+        ("tag_suffix_bytes", ctypes.c_int64),
+        ("tag", ctypes.c_int64),
+    ]
+
+
+class Rows(ctypes.Structure):
+    """struct mpk_rows."""
+
+    _fields_ = [("first", ctypes.c_void_p), ("stride", ctypes.c_int64), ("rows", ctypes.c_int64)]
+
+
+class Use(ctypes.Structure):
+    """struct mpk_use."""
+
+    _fields_ = [
+        ("label", ctypes.c_char_p),
+        ("label_bytes", ctypes.c_int64),
+        ("sources", ctypes.POINTER(Rows)),
+        ("source_count", ctypes.c_int64),
+        ("wires", ctypes.POINTER(ctypes.c_void_p)),
+        ("wire_count", ctypes.c_int64),
+        ("tags", ctypes.c_void_p),
+        ("tag_count", ctypes.c_int64),
     ]
 
 
@@ -117,7 +143,7 @@ SIGNATURES: dict[str, tuple[type, ...]] = {
     "mpk_quotient_half": (*(_POINTER,) * 5, _INT, _INT, _SIZE, _POINTER, _SIZE, _INT, _INT, _INT, _POINTER),
     "mpk_and_level": (*(_POINTER, _SIZE, _SIZE) * 3, *(_SIZE,) * 3, *(_POINTER,) * 3),
     "mpk_joint": (
-        *(ctypes.POINTER(Term), _SIZE, _SIZE, *(_INT,) * 4),
+        *(ctypes.POINTER(Term), _SIZE, ctypes.POINTER(Use), ctypes.POINTER(ctypes.c_int64 * 2), *(_INT,) * 4),
         *(_POINTER, _SIZE, _POINTER, _SIZE, _SIZE, _INT, _INT),
     ),
     "mpk_pass_masked": (_PASS, _POINTER, _SIZE, _INT, _POINTER),
@@ -132,8 +158,8 @@ SIGNATURES: dict[str, tuple[type, ...]] = {
     "mpk_pass_tree_level": (_PASS, _SIZE, _SIZE, *(_POINTER, _SIZE) * 2, *(_POINTER,) * 5),
     "mpk_pass_select_begin": (_PASS, _CHUNKS, *(_POINTER,) * 3, _INT, _INT, *(_POINTER,) * 5),
     "mpk_pass_select_second": (_PASS, _CHUNKS, *(_POINTER,) * 3, _INT, *(_POINTER,) * 5),
-    "mpk_tag": (*(ctypes.c_char_p, _SIZE) * 2, _POINTER, _SIZE, _POINTER),
-    "mpk_add_bytes": (_POINTER, _INT, _SIZE, _INT, _POINTER, _INT),
+    "mpk_tag": (*(ctypes.c_char_p, _SIZE) * 3, _POINTER, _SIZE, _POINTER),
+    "mpk_take": (*(ctypes.c_char_p, _SIZE) * 3, _POINTER, _INT, _SIZE, _INT, _INT, _POINTER, _INT, _POINTER),
     "mpk_shifted": (_POINTER, _POINTER, _SIZE, _SIZE, _SIZE, _INT, _INT, _INT, _POINTER, _POINTER, _INT),
     "mpk_monomials": (_POINTER, _SIZE, _SIZE, _SIZE, _POINTER),
     "mpk_block_products": (_POINTER, _POINTER, _SIZE, _SIZE, _SIZE, _POINTER),

@@ -8,30 +8,56 @@ from typing import NamedTuple
 
 import torch
 
-from mpcpipe.ring.native.abi import Binding, Term, failure, flat, refuse
+from mpcpipe.ring.native.abi import Binding, Rows, Term, Use, failure, flat, refuse
 from mpcpipe.ring.shapes import monomial_rows, require_shape
 
 TAG_BYTES = 16
-OPERATIONS = {"copy": (1, 1), "product": (2, 2), "cross": (3, 4), "chosen": (4, 3)}
-"""Of a value: its number in `enum mpk_term_op`, and how many tensors it is made of."""
+OPERATIONS = {"copy": (1, 1), "product": (2, 2), "cross": (3, 6), "chosen": (4, 3)}
+"""Of a value: its number in `enum mpk_term_op`, and how many rows it is made of."""
 
 
 class JointTerm(NamedTuple):
-    """One value of a pass. key: of the mask, under `label`; mask_at, rest_at: components of the result, -1 for none.
+    """One value of a pass, for half 0 or 1 of the elements. key: of the mask, under the pass's label + `suffix`;
+    mask_at, rest_at: components of the result, -1 for none.
 
-    operation and tensors: as in `OPERATIONS`, at least `start` + n elements each; None where only the mask is known.
-    wire: where value - mask goes, if it goes anywhere. tag_key, tag_label: for a tag of it, as `Steps4.tag`.
+    operation and operands: as in `OPERATIONS`, of rows (source, row); None where only the mask is known. wire: where
+    value - mask goes, if it goes anywhere. tag_key, tag_suffix: for a tag of it, as `Steps4.tag`.
     """
 
+    half: int
     key: bytes
-    label: bytes
+    suffix: bytes
     mask_at: int
     rest_at: int = -1
     operation: str | None = None
-    tensors: tuple[torch.Tensor, ...] = ()
-    wire: torch.Tensor | None = None
+    operands: Sequence[tuple[int, int]] = ()
+    wire: int = -1
     tag_key: bytes | None = None
-    tag_label: bytes = b""
+    tag_suffix: bytes = b""
+
+
+class JointPlan:
+    """Terms as the library takes them, for any number of passes. `tagged`: how many of them have tags."""
+
+    def __init__(self, terms: Sequence[JointTerm]) -> None:
+        self.tagged = 0
+        self.terms = (Term * len(terms))()
+        for index, term in enumerate(terms):
+            number, count = (0, 0) if term.operation is None else OPERATIONS[term.operation]
+            if len(term.operands) != count:
+                raise ValueError(f"a value by {term.operation} takes {count} rows, not {len(term.operands)}")
+            packed = self.terms[index]
+            packed.half, packed.op = term.half, number
+            for place, (source, row) in enumerate(term.operands):
+                packed.source[place], packed.row[place] = source, row
+            packed.key, packed.key_bytes = term.key, len(term.key)
+            packed.suffix, packed.suffix_bytes = term.suffix, len(term.suffix)
+            packed.mask_at, packed.rest_at, packed.wire, packed.tag = term.mask_at, term.rest_at, term.wire, -1
+            if term.tag_key is not None:
+                packed.tag_key, packed.tag_key_bytes = term.tag_key, len(term.tag_key)
+                packed.tag_suffix, packed.tag_suffix_bytes = term.tag_suffix, len(term.tag_suffix)
+                packed.tag = self.tagged
+                self.tagged += 1
 
 
 class Steps4(Binding):
@@ -39,80 +65,83 @@ class Steps4(Binding):
 
     def joint(
         self,
-        terms: Sequence[JointTerm],
+        plan: JointPlan,
+        label: bytes,
+        sources: Sequence[torch.Tensor],
+        wires: Sequence[torch.Tensor],
         dtype: torch.dtype,
         bits: int,
         wire_bytes: int | None,
         base: torch.Tensor | None,
         out: torch.Tensor,
-        start: int,
-        n: int,
+        halves: tuple[int, int],
         up: int = 0,
-    ) -> list[int | None]:
-        """out[:, start : start + n] = base there (or 0) + masks and rests of `terms`, each times 2^up.
+    ) -> list[int]:
+        """out (components, n) = base (or 0) + masks and rests of the plan's terms, each times 2^up.
 
-        `out` and `base` are (components, at least start + n), rows without gaps. wire_bytes: of an element of a rest;
-        None for packed bits, which are combined by xor. Returns the tag of each term that has a key for one.
+        sources: (rows, n) or (n,), rows without gaps, n the sum of `halves`. wires: as the terms number them, of as
+        many elements as their halves. wire_bytes: of an element of a rest; None for packed bits, which are combined by
+        xor. Returns the tags of the terms that have keys for them, those of a half without elements as 0.
         """
-        width, xored = dtype.itemsize, wire_bytes is None
+        width, n, xored = dtype.itemsize, sum(halves), wire_bytes is None
         for whole in (out, base):
             if whole is not None and (
-                not whole.is_cpu or whole.dtype != out.dtype or whole.stride(1) != 1 or whole.shape[1] < start + n
+                not whole.is_cpu or whole.dtype != out.dtype or whole.stride(1) != 1 or whole.shape[1] != n
             ):
                 raise refuse(whole)
-        packed = (Term * len(terms))()
-        tags = [None if term.tag_key is None else ctypes.create_string_buffer(TAG_BYTES) for term in terms]
-        for index, term in enumerate(terms):
-            operation, pointers = 0, [None] * 4
-            if term.operation is not None:
-                operation, count = OPERATIONS[term.operation]
-                if len(term.tensors) != count or (
-                    term.wire is not None and term.wire.nbytes < n * (wire_bytes or width)
-                ):
-                    raise ValueError(f"a value by {term.operation} takes {count} tensors, and a place for the rest")
-                for place, tensor in enumerate(term.tensors):
-                    if not tensor.is_cpu or tensor.dtype != dtype or not tensor.is_contiguous():
-                        raise refuse(tensor)
-                    if tensor.numel() < start + n:
-                        raise ValueError(f"{tensor.numel()} elements do not hold those up to {start + n}")
-                    pointers[place] = tensor.data_ptr() + start * width  # type: ignore[call-overload]
-            wire = None if term.wire is None else term.wire.data_ptr()
-            tag, tag_key = tags[index], term.tag_key or b""
-            packed[index] = Term(
-                *(operation, *pointers, term.key, len(term.key), term.label, len(term.label)),
-                *(term.mask_at, term.rest_at, wire, tag_key, len(tag_key), term.tag_label, len(term.tag_label)),
-                None if tag is None else ctypes.addressof(tag),
-            )
-        offset = start * out.element_size()
+        rows = (Rows * len(sources))()
+        for index, source in enumerate(sources):
+            if not source.is_cpu or source.dtype != dtype or source.stride(-1) != 1 or source.shape[-1] != n:
+                raise refuse(source)
+            place = rows[index]
+            place.first = source.data_ptr()
+            place.stride, place.rows = (source.stride(0), source.shape[0]) if source.dim() == 2 else (0, 1)
+        addresses = (ctypes.c_void_p * len(wires))(*(wire.data_ptr() for wire in wires))
+        tags = ctypes.create_string_buffer(TAG_BYTES * plan.tagged)
+        use = Use(label, len(label), rows, len(rows), addresses, len(wires), ctypes.addressof(tags), plan.tagged)
         status = self.c.mpk_joint(
-            *(packed, len(terms), n, width, bits, xored, wire_bytes or width),
-            *(None if base is None else base.data_ptr() + offset, 0 if base is None else base.stride(0)),
-            *(out.data_ptr() + offset, out.stride(0), out.shape[0], out.element_size(), up),
+            *(plan.terms, len(plan.terms), use, (ctypes.c_int64 * 2)(*halves), width, bits, xored, wire_bytes or width),
+            *(None if base is None else base.data_ptr(), 0 if base is None else base.stride(0)),
+            *(out.data_ptr(), out.stride(0), out.shape[0], out.element_size(), up),
         )
         if status:
-            raise failure(status, f"{len(terms)} joint values of {n} elements of {bits} bits")
-        return [None if tag is None else int.from_bytes(tag.raw, "big") for tag in tags]
+            raise failure(status, f"{len(plan.terms)} joint values of {n} elements of {bits} bits")
+        raw = tags.raw
+        return [int.from_bytes(raw[at : at + TAG_BYTES], "big") for at in range(0, len(raw), TAG_BYTES)]
 
-    def tag(self, key: bytes, label: bytes, data: torch.Tensor) -> int:
-        """As `random.mac.tag` of a flat tensor, under the first 16 bytes of the stream of key and label."""
+    def tag(self, key: bytes, label: bytes, suffix: bytes, data: torch.Tensor) -> int:
+        """As `random.mac.tag` of a flat tensor, under the first 16 bytes of the stream of key and label + suffix."""
         if not data.is_cpu or not data.is_contiguous():
             raise refuse(data)
         tag = ctypes.create_string_buffer(TAG_BYTES)
-        status = self.c.mpk_tag(key, len(key), label, len(label), data.data_ptr(), data.nbytes, ctypes.addressof(tag))
+        status = self.c.mpk_tag(
+            *(key, len(key), label, len(label), suffix, len(suffix), data.data_ptr(), data.nbytes),
+            ctypes.addressof(tag),
+        )
         if status:
             raise failure(status, f"a tag of {data.nbytes} bytes")
         return int.from_bytes(tag.raw, "big")
 
-    def add_bytes(self, data: torch.Tensor, nbytes: int, out: torch.Tensor, up: int) -> None:
-        """out (n,) += data 2^up, where `data` has `nbytes` bytes an element (uint8)."""
+    def take(
+        self, key: bytes, label: bytes, suffix: bytes, data: torch.Tensor, out: torch.Tensor, up: int, xored: bool
+    ) -> int:
+        """out (n,) += data 2^up, or out ^= data, `data` being n numbers of as many bytes as it has for each; and its
+        tag.
+        """
         n = out.numel()
-        if data.dtype != torch.uint8 or not data.is_cpu or not data.is_contiguous() or data.numel() != n * nbytes:
-            raise ValueError(f"{data.numel()} bytes are no {n} elements of {nbytes} bytes")
+        nbytes = data.nbytes // n if n else 1
+        if not data.is_cpu or not data.is_contiguous() or data.nbytes != n * nbytes:
+            raise ValueError(f"{data.nbytes} bytes are no {n} elements")
         if not out.is_cpu or not out.is_contiguous():
             raise refuse(out)
-        status = self.c.mpk_add_bytes(data.data_ptr(), nbytes, n, up, out.data_ptr(), out.element_size())
+        tag = ctypes.create_string_buffer(TAG_BYTES)
+        status = self.c.mpk_take(
+            *(key, len(key), label, len(label), suffix, len(suffix), data.data_ptr(), nbytes, n, xored, up),
+            *(out.data_ptr(), out.element_size(), ctypes.addressof(tag)),
+        )
         if status:
             raise failure(status, f"sums of {n} elements")
+        return int.from_bytes(tag.raw, "big")
 
     def shifted(
         self,
