@@ -3,10 +3,10 @@
     python examples/benchmarks/convergence.py --images t10k-images-idx3-ubyte.gz --labels t10k-labels-idx1-ubyte.gz \
         --json convergence.json --svg docs/async-convergence.svg
 
-Trains LeNet of examples/lenet_mnist.toml twice: sequentially, and with `async`, whose gradients are of weights up to
-stages - 1 steps old; momentum multiplies what such a gradient does wrong, so the learning rate should be small. Both
-see the same batches in the same order, start with the same weights, and open the loss of every step, which a real job
-would not do.
+Trains LeNet of examples/lenet_mnist.toml sequentially, and with `async` for each `--stages`, whose gradients are of
+weights up to stages - 1 steps old; momentum multiplies what such a gradient does wrong, so the learning rate should be
+small. All see the same batches in the same order, start with the same weights, and open the loss of every step, which
+a real job would not do. What FILE of --json has already for the same settings is not trained again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import mpcpipe
 from mpcpipe.job.load import load
 
 HERE = Path(__file__).parent
-COLORS = {"sequential": "#1f6feb", "async": "#d1570a"}
+COLORS = ("#1f6feb", "#d1570a", "#2da44e", "#8250df")
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 640, 300, 50, 40, 30
 
 
@@ -31,6 +31,7 @@ def losses(schedule: str, stages: list[int], args: argparse.Namespace) -> dict[s
         "data.labels.path": json.dumps(args.labels),
         "train.epochs": args.epochs,
         "train.learning_rate": args.learning_rate,
+        "train.momentum": args.momentum,
         "reveal.loss_every": 1,
         "evaluate.every": args.epochs,
         "evaluate.clear_twin": "false",
@@ -69,12 +70,13 @@ def picture(curves: dict[str, dict[str, Any]]) -> str:
         if value <= most:
             lines.append(f'<text x="{LEFT - 6}" y="{base - value * down + 4:.1f}" text-anchor="end">{value}</text>')
     for number, (name, curve) in enumerate(curves.items()):
+        color = COLORS[number % len(COLORS)]
         points = " ".join(
             f"{LEFT + i * across:.1f},{base - y * down:.1f}" for i, y in enumerate(smoothed(curve["losses"], 5))
         )
-        lines.append(f'<polyline points="{points}" fill="none" stroke="{COLORS[name]}" stroke-width="1.5"/>')
-        text = f"{name}, stages {curve['stages']}: {curve['accuracy']:.2%} right"
-        lines.append(f'<text x="{LEFT + 190}" y="{TOP + 16 * number}" fill="{COLORS[name]}">{text}</text>')
+        lines.append(f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="1.5"/>')
+        text = f"{name}: {curve['accuracy']:.2%} right"
+        lines.append(f'<text x="{LEFT + 190}" y="{TOP + 16 * number}" fill="{color}">{text}</text>')
     return "\n".join([*lines, "</svg>", ""])
 
 
@@ -84,22 +86,33 @@ def main() -> None:
     parser.add_argument("--labels", required=True, help="their labels")
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--learning-rate", type=float, default=0.03)
-    parser.add_argument("--stages", type=int, nargs="+", default=[0, 2], help="of async")
-    parser.add_argument("--json", metavar="FILE")
-    parser.add_argument("--svg", metavar="FILE")
+    parser.add_argument("--momentum", type=float, default=0.9)
+    parser.add_argument(
+        "--stages", type=int, nargs="+", action="append", help="of async; may be given again (default: 0 2)"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--svg", type=Path, metavar="FILE")
     args = parser.parse_args()
     args.images, args.labels = str(Path(args.images).resolve()), str(Path(args.labels).resolve())
-    curves = {"sequential": losses("sequential", [0], args), "async": losses("async", args.stages, args)}
-    for name, curve in curves.items():
+    settings = {"epochs": args.epochs, "learning_rate": args.learning_rate, "momentum": args.momentum}
+    known = json.loads(args.json.read_text()) if args.json and args.json.exists() else {}
+    curves: dict[str, dict[str, Any]] = known.get("curves", {}) if known.get("settings") == settings else {}
+    wanted = [("sequential", "sequential", [0])]
+    wanted += [(f"async, stages {stages}", "async", stages) for stages in args.stages or [[0, 2]]]
+    for name, schedule, stages in wanted:
+        if name not in curves:
+            curves[name] = losses(schedule, stages, args)
+        curve = curves[name]
         last = curve["losses"][-10:]
         print(
-            f"{name:<10} stages {curve['stages']}: {curve['accuracy']:.2%} right, mean loss of the last ten steps "
-            f"{sum(last) / len(last):.4f}, {curve['step_s']:.2f} s a step"
+            f"{name}: {curve['accuracy']:.2%} right, mean loss of the last ten steps {sum(last) / len(last):.4f}, "
+            f"{curve['step_s']:.2f} s a step",
+            flush=True,
         )
-    if args.json:
-        Path(args.json).write_text(json.dumps(curves, indent=1) + "\n")
+        if args.json:
+            args.json.write_text(json.dumps({"settings": settings, "curves": curves}, indent=1) + "\n")
     if args.svg:
-        Path(args.svg).write_text(picture(curves))
+        args.svg.write_text(picture(curves))
 
 
 if __name__ == "__main__":

@@ -43,12 +43,14 @@ def plan(
     from mpcpipe.plan.machine import device as device_named
     from mpcpipe.plan.net import parse
     from mpcpipe.plan.plan import timeline
-    from mpcpipe.runtime.planning import overrides_of, plan_job, planned
+    from mpcpipe.runtime.planning import link_rate_that_pays, overrides_of, plan_job, planned
 
     described = load(job, all_overrides(overrides, protocol))
     machine = device_named(device) if device else None
     local = 1 if apart or device else len(described.parties.names)
-    found = plan_job(described, parse(net), local, machine)
+    network = parse(net)
+    found = plan_job(described, network, local, machine)
+    paced = link_rate_that_pays(described, network, found, local, machine)
     if output:
         try:
             Path(output).write_text(found.to_json())
@@ -81,10 +83,8 @@ def plan(
                 ("a step is", f"{_parts(found.compute_s, found.bytes_s, found.latency_s)}"),
                 ("machine", f"{found.machine}, {found.cores:.2g} cores a party" + ("  (estimated)" if device else "")),
                 ("why", found.why),
-                (
-                    "in the job file",
-                    "[pipeline] " + ", ".join(o.removeprefix("pipeline.") for o in overrides_of(found)),
-                ),
+                ("in the job file", _keys(overrides_of(found))),
+                *_with_link_rate(paced, overrides_of(paced[1]) if paced else []),
             ]
         )
     from mpcpipe.cli.dealt import as_json, show
@@ -93,7 +93,23 @@ def plan(
     if dealt and json_file != "-":
         console.blank()
         show(dealt)
-    console.write_json(json_file, json.loads(found.to_json()) | {"stages_first": list(found.starts)} | dealt)
+    shown = json.loads(found.to_json()) | {"stages_first": list(found.starts)} | dealt
+    if paced:
+        shown["with_link_rate"] = json.loads(paced[1].to_json()) | {"link_rate": paced[0]}
+    console.write_json(json_file, shown)
+
+
+def _keys(overrides: list[str]) -> str:
+    return "[pipeline] " + ", ".join(o.removeprefix("pipeline.") for o in overrides)
+
+
+def _with_link_rate(paced: tuple[str, Plan] | None, overrides: list[str]) -> list[tuple[str, str]]:
+    """What a party's own file should say where pacing pays; it is for each party to say, as its line is its own."""
+    if paced is None:
+        return []
+    rate, plan = paced
+    text = f'{plan.predicted_step_s:.3f} s with [link] rate="{rate}" (each party: a percent below its own line), '
+    return [("shorter still", text + _keys(overrides))]
 
 
 def _arrangement(found: Plan) -> str:

@@ -14,8 +14,8 @@ class Machine:
     """Rates of one worker, and what a round costs it.
 
     macs_per_s: multiply-adds of 64-bit ring elements. touched_bytes_per_s: bytes that element-by-element operations
-    read and write. drawn_bytes_per_s: bytes of pseudo-random streams. call_s: what an operation costs besides. round_s
-    and wire_bytes_per_s: computing time of a round, and of what a party sends and receives in it (half of both).
+    read and write. drawn_bytes_per_s: bytes of pseudo-random streams. call_s: what an operation costs besides. round_s:
+    computing time of a round. wire_bytes_per_s: bytes a second of a core that does nothing but send and receive them.
     cores: how many workers compute at full speed. estimated: the figures were not measured.
     """
 
@@ -40,11 +40,10 @@ class Machine:
 
     def timed(self, segment: Segment, compute_s: float | None = None) -> Timed:
         """A segment in seconds; compute_s: what was measured for its work."""
-        sent, received = sum(segment.sent), sum(segment.received)
         seconds = self.compute_s(segment.work) if compute_s is None else compute_s
         if segment.is_round:
-            seconds += self.round_s + (sent + received) / 2 / self.wire_bytes_per_s
-        return Timed(seconds, sent, received)
+            seconds += self.round_s
+        return Timed(seconds, sum(segment.sent), sum(segment.received))
 
     def trace(self, trace: Trace) -> TimedTrace:
         """A trace in seconds."""

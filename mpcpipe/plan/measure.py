@@ -1,7 +1,8 @@
 """What this machine takes for a network's layers, measured: the real coroutines of one party, on real tensors.
 
 What a party computes does not depend on values, so the other parties' messages are stand-ins (`drive`). Every piece
-between two rounds is timed by itself, for two numbers of rows; other numbers lie on the line through both.
+between two rounds is timed by itself, for two numbers of rows; other numbers lie on the line through both
+(`stages.between`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import itertools
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -36,33 +37,22 @@ class Timing:
     seconds: tuple[Seconds, ...]
 
     def nodes(self, costs: ChainCosts, machine: Machine) -> tuple[Node, ...]:
-        """Layers in seconds: computing as measured, rounds as the machine's rates say."""
+        """Layers in seconds, for one of the numbers of rows: computing as measured, rounds as the machine's rates say.
+
+        An update does not depend on rows, so the best of all measurements counts.
+        """
+        mine = self.seconds[self.rows.index(costs.rows)]
         found = []
         for layer in costs.layers:
             traces = {}
             for direction, trace in layer.traces.items():
-                pieces = self._at(f"{layer.name}/{direction}", costs.rows, len(trace))
+                key = f"{layer.name}/{direction}"
+                of_updates = [seconds[key] for seconds in self.seconds] if direction == "U" else [mine[key]]
+                pieces = [min(took) for took in zip(*of_updates, strict=True)]
                 both = zip(trace, pieces, strict=True)
                 traces[direction] = tuple(machine.timed(segment, seconds) for segment, seconds in both)
             found.append(Node(layer.name, traces, layer.row_numel))
         return tuple(found)
-
-    def _at(self, key: str, rows: int, count: int) -> list[float]:
-        """Seconds of `count` pieces. How many there are may depend on the rows, where a protocol takes fewer rounds for
-        few elements: then the whole lies on the line, in the proportions of the measurement with as many, or evenly.
-        """
-        few, *more = (seconds[key] for seconds in self.seconds)
-        if any(len(pieces) != count for pieces in (few, *more)):
-            whole = replace(self, seconds=tuple({key: (sum(pieces),)} for pieces in (few, *more)))._at(key, rows, 1)[0]
-            like = next((pieces for pieces in (few, *more) if len(pieces) == count and any(pieces)), (1.0,) * count)
-            total = sum(like)
-            return [whole * piece / total for piece in like]
-        if key.endswith("/U"):  # does not depend on rows
-            return [min(pieces) for pieces in zip(few, *more, strict=True)]
-        if not more:
-            return [s * rows / self.rows[0] for s in few]
-        share = (rows - self.rows[0]) / (self.rows[1] - self.rows[0])
-        return [max(0.0, a + (b - a) * share) for a, b in zip(few, more[0], strict=True)]
 
     def to_json(self) -> dict[str, Any]:
         """As plain values."""

@@ -18,7 +18,7 @@ from mpcpipe.plan.actions import Schedule
 from mpcpipe.plan.check import check_shape, validate
 from mpcpipe.plan.net import Net
 from mpcpipe.plan.schedule import build
-from mpcpipe.plan.simulate import Bound, Simulation, bound, simulate
+from mpcpipe.plan.simulate import Bound, Simulation, bound, line_rate, simulate
 from mpcpipe.plan.stages import Cut, NodesOf, check_stages
 from mpcpipe.plan.trace import totals
 
@@ -82,7 +82,7 @@ class Choice:
         step_s, limit = self.simulation.step_s, self.best.bound
         return (
             f"{step_s:.3g} s a step, {self.sequential_s / step_s:.2f}x as fast as one after another "
-            f"({self.sequential_s:.3g} s). No schedule of these {limit.workers} workers can be below "
+            f"({self.sequential_s:.3g} s). No schedule with {limit.in_flight} pieces in flight can be below "
             f"{limit.bound_s:.3g} s, for {limit.limited_by}; this one reaches {limit.bound_s / step_s:.0%} of that. "
             f"The best of {self.considered} ways, {self.simulated} of them simulated."
         )
@@ -190,7 +190,7 @@ def _pieces(wish: Wish) -> Sequence[int]:
     """Numbers of pieces to try. Where nothing overlaps they are of no use."""
     if wish.pieces is not None:
         return [wish.pieces]
-    return [1] if wish.schedule == "sequential" else [1, 2, 4]
+    return [1] if wish.schedule == "sequential" else [1, 2, 3, 4]
 
 
 def _given(
@@ -203,7 +203,7 @@ def _given(
         raise PlanError(f"the schedule has {count} micro-batches, but microbatches = {wish.microbatches}")
     if wish.slots not in (None, schedule.slots):
         raise PlanError(f"the schedule has slots {schedule.slots}, but slots = {wish.slots}")
-    costs = _node_costs(nodes_of, batch_size, count, net, 1 / min(1.0, cores), wish.loss_alone)
+    costs = _node_costs(nodes_of, batch_size, count, net, cores, wish.loss_alone)
     found = cut_evenly(costs, sum(schedule.slots), max(schedule.slots), wish.starts, schedule.slots)
     if found is None:
         stages = f"stages = {list(wish.starts)}" if wish.starts else f"{len(costs)} layers"
@@ -255,7 +255,7 @@ def _proposals(
     least = max(1, stages, sum(wish.slots or ()))
     for workers in [least] if wish.slots else range(least, max(least, wish.max_workers) + 1):
         for scarce in (1.0, max(1.0, workers / cores)):
-            costs = _node_costs(nodes_of, batch_size, count, net, scarce / min(1.0, cores), wish.loss_alone)
+            costs = _node_costs(nodes_of, batch_size, count, net, cores, wish.loss_alone, scarce)
             most = tuple(wish.slots) if wish.slots else None
             for limit in (count, 1):
                 if (found := cut_evenly(costs, workers, limit, wish.starts, most)) is not None:
@@ -265,16 +265,22 @@ def _proposals(
 
 
 def _node_costs(
-    nodes_of: NodesOf, batch_size: int, count: int, net: Net, weight: float, loss_alone: bool
+    nodes_of: NodesOf,
+    batch_size: int,
+    count: int,
+    net: Net,
+    cores: float,
+    loss_alone: bool,
+    scarce: float = 1.0,
 ) -> list[float]:
-    """Seconds of each layer in a step by itself, computing counted `weight` times. The ends join their neighbours."""
-    rows = math.ceil(batch_size / count)
+    """Seconds of each layer in a step by itself, computing counted `scarce` times. The ends join their neighbours."""
+    rows, weight, rate = math.ceil(batch_size / count), scarce / min(1.0, cores), line_rate(net, cores)
     costs = []
     for node in nodes_of(rows):
         seconds = 0.0
         for direction, trace in node.traces.items():
             sums = totals(trace)
-            one_s = weight * sums.compute_s + sums.sent_bytes / net.rate_bytes_per_s + sums.rounds * net.latency_s
+            one_s = weight * sums.compute_s + sums.sent_bytes / rate + sums.rounds * net.latency_s
             seconds += one_s if direction == "U" else count * one_s
         costs.append(seconds)
     costs[1] += costs.pop(0)

@@ -47,13 +47,14 @@ def plan_for(
     here = this_machine(cache) if machine is None else machine
     nodes_of = measured(chain, setting, here, cache) if machine is None else estimated(chain, setting, machine)
     cores = core_share(here, local_parties)
+    net = replace(net, host_s_per_byte=1 / here.wire_bytes_per_s, host_s_per_message=here.round_s)
     choice = choose(nodes_of, len(chain.layers), setting.batch_size, net, cores, wish)
     return make_plan(choice, job, here.name, str(net), cores)
 
 
 def _two_sizes(batch_size: int) -> tuple[int, int]:
-    """Rows of a small and a large micro-batch; all others lie on the line through both."""
-    return max(1, batch_size // 8), max(1, batch_size // 2)
+    """Rows of a small micro-batch, and all; others lie on the line through both."""
+    return max(1, batch_size // 8), batch_size
 
 
 def estimated(chain: Chain, setting: Setting, machine: Machine) -> NodesOf:

@@ -24,7 +24,7 @@ import torch
 
 from mpcpipe.link.base import Link, Part
 from mpcpipe.link.frame import Route
-from mpcpipe.link.tcp import TcpLink
+from mpcpipe.link.tcp import TcpLink, prepare
 from mpcpipe.nn.convert import convert
 from mpcpipe.nn.loss import MeanSquaredError
 from mpcpipe.nn.optim import SGD
@@ -103,7 +103,7 @@ def _digest_of(path: Path | None) -> str:
 
 def this_machine(folder: Path | None = None) -> Machine:
     """This machine's rates, measured in about a second the first time."""
-    return Machine(**cached("rates", {}, lambda: dataclasses.asdict(calibrate()), folder))
+    return Machine(**cached("rates", {"link": "tcp, cold"}, lambda: dataclasses.asdict(calibrate()), folder))
 
 
 def calibrate() -> Machine:
@@ -151,7 +151,15 @@ def _seconds(work: Callable[[], object]) -> float:
 
 def _link_rates() -> tuple[float, float]:
     """Computing time of a round, and bytes a second of computing time that a link takes to send and receive."""
-    left, right = socket.socketpair()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        left, right = socket.socket(), None
+        try:
+            prepare(left)
+            left.connect(server.getsockname())
+            right, _ = server.accept()
+        except OSError:
+            left.close()
+            raise
     routes = Route(b"profiled", 0), Route(b"profiled", 1)
     ends = (TcpLink(1, "right", left, *routes), TcpLink(0, "left", right, *routes[::-1]))
     try:
@@ -165,17 +173,24 @@ def _link_rates() -> tuple[float, float]:
 
 
 def _exchange(ends: tuple[Link, Link], rounds: int, numel: int) -> float:
-    """Computing time of one party for `rounds` rounds in which both ends send `numel` elements."""
-    value = torch.arange(numel)
+    """Computing time of one party for `rounds` rounds in which both ends send `numel` elements.
 
-    def party(end: Link) -> None:
-        for number in range(rounds):
-            end.send(f"{number}", [value])
-            end.receive(f"{number}", [Part(torch.int64, numel)])
+    Between them each does other work, which is not counted but leaves cold caches, as in a training step.
+    """
+    value, others_s = torch.arange(numel), [0.0, 0.0]
 
-    other = threading.Thread(target=party, args=(ends[1],))
+    def party(number: int) -> None:
+        end, other_work = ends[number], torch.zeros(_STREAM_BYTES // 8, dtype=torch.int64)
+        for count in range(rounds):
+            began = time.thread_time()
+            other_work.add_(1)
+            others_s[number] += time.thread_time() - began
+            end.send(f"{count}", [value])
+            end.receive(f"{count}", [Part(torch.int64, numel)])
+
     began = time.process_time()
+    other = threading.Thread(target=party, args=(1,))
     other.start()
-    party(ends[0])
+    party(0)
     other.join()
-    return (time.process_time() - began) / 2
+    return (time.process_time() - began - sum(others_s)) / 2

@@ -2,27 +2,34 @@
 
 All parties run the same schedule in step, so one party is simulated and its peers do the same at the same time:
 
-    cores   one worker uses one at most; workers take turns on them, or share them evenly
+    cores   one worker uses one at most; workers take turns on them, or share them evenly. What is on the line takes
+            its part of them first: the system that sends and receives it, and a network that is emulated on them
     line    one a party and direction; what is sent first leaves first, as in the queues of systems and routers, so that
-            a small message waits behind every large one that any worker sent before it
+            a small message waits behind every large one that any worker sent before it. A paced line (`link.rate`)
+            has no queue: a chunk of each large message in turn, and small ones as soon as one is through
     round   over when the worker's own bytes have left the line and one latency has passed (its peers' came as late)
     pieces  a worker goes on with the next piece while the messages of others are on their way
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from mpcpipe.link.pacer import SMALL_BYTES, Pacer
 from mpcpipe.plan.actions import Action, Schedule, leaves, needs
 from mpcpipe.plan.net import Net
 from mpcpipe.plan.trace import Timed, TimedTrace, Totals, side_by_side, totals
 
 TraceOf = Callable[[Action], TimedTrace]
+SLICE_S = 1.5e-3
+"""How long Linux lets a process go on at least while others wait for its core: 0.75 ms, times two on two cores."""
 _NOTHING_S = 1e-12
+_NOTHING_BYTES = 1e-6
 
 
 @dataclass(frozen=True)
@@ -60,8 +67,9 @@ class Simulation:
 class Bound:
     """What no schedule can beat (design: max(C, B, T0 / K, the busiest worker)), and its parts, in seconds.
 
-    compute_s: all computing over the cores. bytes_s: all bytes over the rate. latency_s: one latency a round, one after
-    another. sequential_s: a whole step, one thing after another (T0). workers: K.
+    compute_s: all computing over the cores, with what the line takes of them. bytes_s: all bytes over the rate.
+    latency_s: one latency a round, one after another. sequential_s: a whole step, one thing after another (T0).
+    in_flight: K, the workers times the pieces of each.
     """
 
     compute_s: float
@@ -69,7 +77,7 @@ class Bound:
     latency_s: float
     sequential_s: float
     busiest_s: float
-    workers: int
+    in_flight: int
 
     @property
     def bound_s(self) -> float:
@@ -78,14 +86,14 @@ class Bound:
 
     @property
     def limited_by(self) -> str:
-        """Which of them: compute, bandwidth, "the busiest worker" or "the number of workers"."""
+        """Which of them: compute, bandwidth, "the busiest worker" or "the number of pieces in flight"."""
         return max(self._limits())[1]
 
     def _limits(self) -> list[tuple[float, str]]:
         return [
             (self.compute_s, "compute"),
             (self.bytes_s, "bandwidth"),
-            (self.sequential_s / self.workers, "the number of workers"),
+            (self.sequential_s / self.in_flight, "the number of pieces in flight"),
             (self.busiest_s, "the busiest worker"),
         ]
 
@@ -156,10 +164,56 @@ class _Running:
 
 @dataclass
 class _Message:
-    """What a worker sent and has not all left yet. left_s: at the line's rate."""
+    """What a worker sent and has not all left yet."""
 
     worker: _Running
-    left_s: float
+    left_bytes: float
+
+
+@dataclass
+class _Line:
+    """What is to leave, in order. A paced one serves large messages in turn, a chunk of each, and small ones first."""
+
+    paced: Pacer | None = None
+    small: deque[_Message] = field(default_factory=deque)
+    large: deque[_Message] = field(default_factory=deque)
+    now: _Message | None = None
+
+    def send(self, message: _Message) -> None:
+        """Behind all others, or all small ones."""
+        small = self.paced is not None and message.left_bytes <= SMALL_BYTES
+        (self.small if small else self.large).append(message)
+        if self.now is None:
+            self._next()
+
+    @property
+    def ahead_bytes(self) -> float:
+        """Until something happens on it: a message is through, or a chunk that another waits for."""
+        if self.now is None:
+            return math.inf
+        left = self.now.left_bytes
+        if self.paced is None or not (self.small or self.large):
+            return left
+        # chunks end where whole ones are left, so that one that went on alone is cut wherever it is
+        return left % self.paced.chunk_bytes or min(left, self.paced.chunk_bytes)
+
+    def leave(self, nbytes: float) -> _Message | None:
+        """So many bytes left; the message that is through with them. `nbytes` is at most `ahead_bytes`."""
+        now = self.now
+        if now is None:
+            return None
+        ends = nbytes >= self.ahead_bytes - _NOTHING_BYTES
+        now.left_bytes -= nbytes
+        through = now.left_bytes <= _NOTHING_BYTES
+        if through or ends:
+            if not through:
+                self.large.append(now)
+            self._next()
+        return now if through else None
+
+    def _next(self) -> None:
+        waiting = self.small or self.large
+        self.now = waiting.popleft() if waiting else None
 
 
 @dataclass
@@ -170,19 +224,34 @@ class _Model:
     cores: float
     turns: bool
     now_s: float = 0.0
-    line: deque[_Message] = field(default_factory=deque)
+    line: _Line = field(default_factory=_Line)
     flying: deque[tuple[float, _Running]] = field(default_factory=deque)
     done: Counter[Action] = field(default_factory=Counter)
     spans: list[Span] = field(default_factory=list)
     updates_s: list[float] = field(default_factory=list)
     news: bool = True
 
+    def line_bytes_per_s(self) -> float:
+        """How fast what is on the line leaves: as it takes bytes, or as the cores take what a byte costs them."""
+        return line_rate(self.net, self.cores)
+
     def speeds(self, workers: Sequence[_Running]) -> dict[int, float]:
         """How fast each worker that computes gets on, by index."""
         computing = [w for w in workers if w.phase is _Phase.COMPUTES]
         if self.turns:
             computing = sorted(computing, key=lambda w: (w.since_s, w.index))[: max(1, int(self.cores))]
-        return {w.index: min(1.0, self.cores / len(computing)) for w in computing}
+        cores = self.cores
+        if self.line.now is not None and self.net.work_s_per_byte:
+            cores = max(0.0, cores - self.line_bytes_per_s() * self.net.work_s_per_byte)
+        speed = min(1.0, cores / len(computing)) if computing else 0.0
+        return {w.index: speed for w in computing} if speed > _NOTHING_S else {}
+
+    def late_s(self, compute_s: float) -> float:
+        """How much of a core's time a party waits for the slowest, where more parties than cores do the same: the
+        system gives a core to one for a slice, so those that share one are not done at the same time, but in turn.
+        """
+        parties_a_core = max(1.0, 1 / self.cores)
+        return (math.ceil(parties_a_core) / parties_a_core - 1) * min(compute_s, SLICE_S)
 
     def ready(self, actions: Sequence[Action]) -> bool:
         return all(
@@ -212,8 +281,7 @@ class _Model:
         self.note(worker, True)
         now: Timed = worker.trace[worker.segment]
         if now.is_round:
-            nbytes = max(now.sent_bytes, now.received_bytes)
-            self.line.append(_Message(worker, nbytes / self.net.rate_bytes_per_s))
+            self.line.send(_Message(worker, max(now.sent_bytes, now.received_bytes)))
         else:
             worker.arrived()
         worker.next_piece()
@@ -227,7 +295,10 @@ class _Model:
             worker.phase = _Phase.WAITS
             return
         if not worker.over:
-            worker.phase, worker.left_s = _Phase.COMPUTES, worker.trace[worker.segment].compute_s
+            compute_s = worker.trace[worker.segment].compute_s
+            if worker.segment and len(self.schedule.workers) > 1:
+                compute_s += self.net.host_s_per_message
+            worker.phase, worker.left_s = _Phase.COMPUTES, compute_s + self.late_s(compute_s)
             return
         worker.phase, self.news = _Phase.IDLE, True
         for action in worker.groups[worker.at]:
@@ -238,10 +309,10 @@ class _Model:
 
     def pass_time(self, workers: Sequence[_Running]) -> bool:
         """Go on to the next thing that happens; False if nothing does any more."""
-        computing = self.speeds(workers)
+        computing, rate = self.speeds(workers), self.line_bytes_per_s()
         ahead_s = min(
             [workers[index].left_s / speed for index, speed in computing.items()]
-            + ([self.line[0].left_s] if self.line else [])
+            + ([self.line.ahead_bytes / rate] if self.line.now is not None else [])
             + ([self.flying[0][0] - self.now_s] if self.flying else []),
             default=math.inf,
         )
@@ -250,10 +321,10 @@ class _Model:
         self.now_s += ahead_s
         for index, speed in computing.items():
             workers[index].left_s -= ahead_s * speed
-        if self.line:
-            self.line[0].left_s -= ahead_s
-            if self.line[0].left_s <= _NOTHING_S:
-                self.flying.append((self.now_s + self.net.latency_s, self.line.popleft().worker))
+        if self.line.now is not None:
+            left = self.line.ahead_bytes if math.isinf(rate) else min(ahead_s * rate, self.line.ahead_bytes)
+            if (through := self.line.leave(left)) is not None:
+                self.flying.append((self.now_s + self.net.latency_s, through.worker))
         while self.flying and self.flying[0][0] <= self.now_s + _NOTHING_S:
             self.flying.popleft()[1].arrived()
         return True
@@ -278,7 +349,8 @@ def simulate(schedule: Schedule, trace_of: TraceOf, net: Net, cores: float, turn
     everything is shared evenly, and hide nothing from each other; taking turns is what sets them apart. The schedule
     must be a right one (`check.validate`).
     """
-    model = _Model(schedule, trace_of, net, cores, turns)
+    line = _Line(Pacer(net.paced_bytes_per_s) if net.is_paced else None)
+    model = _Model(schedule, trace_of, net, cores, turns, line=line)
     workers = [_Running(index, _groups(worker.actions)) for index, worker in enumerate(schedule.workers)]
     _settle(model, workers)
     while model.pass_time(workers):
@@ -325,31 +397,54 @@ def _step_s(schedule: Schedule, model: _Model) -> float:
     return (ends[last * stages - 1] - ends[first * stages - 1]) / (last - first)
 
 
+def line_rate(net: Net, cores: float) -> float:
+    """Bytes a second: the line's, or fewer where a party's cores do not keep up with what a byte takes of them."""
+    return min(net.line_bytes_per_s, cores / net.work_s_per_byte if net.work_s_per_byte else math.inf)
+
+
 def bound(schedule: Schedule, trace_of: TraceOf, net: Net, cores: float, sequential_s: float | None = None) -> Bound:
     """What limits a step of the schedule. sequential_s: T0, if it is that of other (larger) micro-batches."""
-    known: dict[int, tuple[TimedTrace, Totals]] = {}
+    rate = line_rate(net, cores)
+    known: dict[int, tuple[TimedTrace, Totals, float]] = {}
 
-    def of(group: tuple[Action, ...]) -> Totals:
+    def of(group: tuple[Action, ...]) -> tuple[TimedTrace, Totals, float]:
         traces = [trace_of(action) for action in group]
         if len(traces) > 1:
-            return totals(side_by_side(traces))
+            joint = side_by_side(traces)
+            return joint, totals(joint), _alone_s(joint, rate, net, cores)
         if id(traces[0]) not in known:  # most actions differ in their micro-batch only, and share a trace
-            known[id(traces[0])] = traces[0], totals(traces[0])
-        return known[id(traces[0])][1]
+            known[id(traces[0])] = traces[0], totals(traces[0]), _alone_s(traces[0], rate, net, cores)
+        return known[id(traces[0])]
 
-    own = [sum((of(group) for group in _groups(worker.actions)), Totals()) for worker in schedule.workers]
-    everything = sum(own, Totals())
-
-    def alone_s(sums: Totals) -> float:
-        lines_s = sums.sent_bytes / net.rate_bytes_per_s + sums.rounds * net.latency_s
-        return sums.compute_s / min(1.0, cores) + lines_s
-
+    everything, busiest_s, pieces = Totals(), 0.0, 1
+    for worker in schedule.workers:
+        own = [of(group) for group in _groups(worker.actions)]
+        everything = sum((sums for _, sums, _ in own), everything)
+        busiest_s = max(busiest_s, sum(alone_s for _, _, alone_s in own))
+        pieces = max([pieces, *(one.pieces for trace, _, _ in own for one in trace)])
     count, steps = len(schedule.workers), schedule.steps
+    if sequential_s is None:
+        computing_s = everything.compute_s / min(1.0, cores)
+        sequential_s = (computing_s + everything.sent_bytes / rate + everything.rounds * net.latency_s) / steps
+    with_line_s = (everything.compute_s + everything.sent_bytes * net.work_s_per_byte) / cores
     return Bound(
-        everything.compute_s / min(cores, count) / steps,
-        everything.sent_bytes / net.rate_bytes_per_s / steps,
+        max(everything.compute_s / min(cores, count), with_line_s) / steps,
+        everything.sent_bytes / net.line_bytes_per_s / steps,
         everything.rounds * net.latency_s / steps,
-        sequential_s if sequential_s is not None else alone_s(everything) / steps,
-        max(alone_s(sums) for sums in own) / steps,
-        count,
+        sequential_s,
+        busiest_s / steps,
+        count * pieces,
     )
+
+
+def _alone_s(trace: TimedTrace, rate: float, net: Net, cores: float) -> float:
+    """The least that a worker takes for it. Of pieces, computing and sending overlap, but one goes all the way."""
+    least_s = 0.0
+    for pieces, run in itertools.groupby(trace, lambda one: one.pieces):
+        computing_s = sending_s = latency_s = 0.0
+        for one in run:
+            computing_s += one.compute_s / min(1.0, cores)
+            sending_s += one.sent_bytes / rate
+            latency_s += net.latency_s * one.is_round
+        least_s += max(pieces * computing_s, pieces * sending_s, computing_s + sending_s + latency_s)
+    return least_s

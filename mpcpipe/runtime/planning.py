@@ -7,6 +7,7 @@ whose keys go into everybody's job file.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from mpcpipe.errors import PlanError
 from mpcpipe.job.digest import agreement, digest
 from mpcpipe.job.model import build_chain
 from mpcpipe.job.schema import Job
+from mpcpipe.job.units import bytes_per_s
 from mpcpipe.nn.layers import walk
 from mpcpipe.plan.actions import Schedule
 from mpcpipe.plan.drive import Setting
@@ -42,10 +44,32 @@ def job_digest(job: Job) -> str:
 def plan_job(job: Job, net: Net, local_parties: int, machine: Machine | None = None) -> Plan:
     """The best plan for what the job leaves open. Measures this machine the first time, unless `machine` is given.
 
+    A `link.rate` of the job is taken for that of all parties.
     Errors: PlanError for what cannot be had, ModelError and JobError as for training.
     """
     _, chain = build_chain(job)
-    return plan_for(chain, setting_of(job), net, job_digest(job), _wish(job), local_parties, machine)
+    if job.link.rate is not None and job.link.kind == "tcp":
+        net = replace(net, paced_bytes_per_s=bytes_per_s(job.link.rate))
+    return plan_for(chain, setting_of(job), net, job_digest(job), wish_of(job), local_parties, machine)
+
+
+PACED = 0.99
+"""Of a line's rate: what to send at most, so that its queue stays empty."""
+_WORTH = 0.97
+
+
+def link_rate_that_pays(
+    job: Job, net: Net, plan: Plan, local_parties: int, machine: Machine | None = None
+) -> tuple[str, Plan] | None:
+    """A `link.rate` with which the step is shorter than the plan's by some percents, and the plan with it.
+
+    None if the job has one, or it does not pay.
+    """
+    if job.link.rate is not None or job.link.kind != "tcp" or math.isinf(net.rate_bytes_per_s):
+        return None
+    rate = f"{PACED * net.rate_bytes_per_s * 8e-6:.4g}Mbit/s"
+    paced = plan_job(replace(job, link=replace(job.link, rate=rate)), net, local_parties, machine)
+    return (rate, paced) if paced.predicted_step_s < _WORTH * plan.predicted_step_s else None
 
 
 def setting_of(job: Job) -> Setting:
@@ -110,7 +134,7 @@ def dealings_of(job: Job) -> Dealings | None:
     return Dealings(step, loss, evaluation, batches.steps, batches.steps // every if every else 0, evaluations)
 
 
-def _wish(job: Job) -> Wish:
+def wish_of(job: Job) -> Wish:
     p = job.pipeline
     schedule: str | Schedule | None = None if p.schedule == "auto" else p.schedule
     if p.file is not None:

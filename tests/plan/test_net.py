@@ -31,7 +31,7 @@ def test_networks(text: str, rtt_s: float, rate_bytes_per_s: float) -> None:
     ("text", "message"),
     [
         ("wam", "did you mean 'wan'"),
-        ("delay=3ms", "has rtt and rate, not 'delay'"),
+        ("delay=3ms", "has rtt, rate and hub, not 'delay'"),
         ("rtt=3", "rtt=3 is no rtt; write a number and one of us, ms, s"),
         ("rtt=3Gbps", "rtt=3Gbps is no rtt"),
         ("rtt=1.2.3ms", "is no rtt"),
@@ -49,6 +49,15 @@ def test_what_is_no_network(text: str, message: str) -> None:
 def test_text_of_a_network(net: Net) -> None:
     again = parse(str(net))
     assert (again.rtt_s, again.rate_bytes_per_s) == (pytest.approx(net.rtt_s), pytest.approx(net.rate_bytes_per_s))
+
+
+def test_what_an_emulated_network_takes_of_the_cores() -> None:
+    net = parse("lan,hub=1.5ns")
+    assert (net.rtt_s, net.rate_bytes_per_s, net.hub_s_per_byte) == pytest.approx((0.0002, 125e6, 1.5e-9))
+    assert str(net) == "rtt=0.2ms,rate=1000Mbit/s,hub=1.5ns" and parse(str(net)) == net
+    assert parse("wan,rate=200Mbit/s").rate_bytes_per_s == 25e6
+    with pytest.raises(PlanError, match="hub=3Gbps is no hub"):
+        parse("lan,hub=3Gbps")
 
 
 def test_text_of_no_limit() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mpcpipe.plan.actions import Action
 from mpcpipe.plan.net import Net
 from mpcpipe.plan.schedule import SCHEDULES, build
-from mpcpipe.plan.simulate import Simulation, bound, simulate
+from mpcpipe.plan.simulate import SLICE_S, Simulation, bound, simulate
 from mpcpipe.plan.trace import Timed, TimedTrace
 
 IDEAL = Net()
@@ -111,9 +111,9 @@ def test_async_has_no_bubble_in_the_middle() -> None:
 
 
 def test_one_core_is_shared() -> None:
-    """Two workers that only compute gain nothing from each other on one core, nor on two thirds of one."""
+    """Two workers that only compute gain nothing from each other on one core, nor on half of one."""
     trace = only_compute({"F": 1.0, "B": 2.0})
-    for cores in (1.0, 2 / 3):
+    for cores in (1.0, 1 / 2):
         result = simulate(build("1f1b", (1, 1), 8), trace, IDEAL, cores)  # type: ignore[arg-type]
         assert result.makespan_s == pytest.approx(2 * 8 * 3 / cores)
 
@@ -191,6 +191,7 @@ segments = st.lists(st.tuples(seconds, st.integers(0, 3000)), min_size=0, max_si
     st.floats(0.3, 4),
     st.floats(0, 2),
     st.booleans(),
+    st.sampled_from([(0.0, math.inf), (2e-4, math.inf), (0.0, 900.0), (2e-3, 1000.0)]),
 )
 def test_no_schedule_beats_its_bound(
     name: str,
@@ -200,15 +201,90 @@ def test_no_schedule_beats_its_bound(
     cores: float,
     rtt_s: float,
     turns: bool,
+    line: tuple[float, float],
 ) -> None:
     def trace(action: Action) -> TimedTrace:
         kinds = "IW" if action.kind == "B" else action.kind
         return tuple(Timed(s * (1 + action.stage), n, n) for kind in kinds for s, n in costs[kind])
 
-    net = Net(rtt_s, 1000.0)
+    hub_s_per_byte, paced = line
+    net = Net(rtt_s, 1000.0, hub_s_per_byte, paced_bytes_per_s=paced)
     schedule = build(name, (1,) * stages, microbatches)
     result = simulate(schedule, trace, net, cores, turns)
     limits = bound(schedule, trace, net, cores)
     assert result.makespan_s >= limits.bound_s * (1 - 1e-9)
-    assert result.makespan_s <= limits.sequential_s * (1 + 1e-9) + 1e-9
+    late_s = SLICE_S / min(1.0, cores) * sum(len(trace(a)) for worker in schedule.workers for a in worker.actions)
+    assert result.makespan_s <= limits.sequential_s * (1 + 1e-9) + late_s + 1e-9
     check_sums(result)
+
+
+def test_a_paced_line_lets_small_messages_pass() -> None:
+    """As above, but paced: the small message goes when the chunk on the line is through, the rest of it after that."""
+
+    def trace(action: Action) -> TimedTrace:
+        if action.kind != "F":
+            return ()
+        return (Timed(1.0, 10**6, 10**6),) if action.microbatch % 2 == 0 else (Timed(2.0, 100, 100),)
+
+    schedule, rate = build("gpipe", (2,), 2), 1e5
+    plain, paced = Net(0.0, rate), Net(0.0, rate, paced_bytes_per_s=rate)
+    assert simulate(schedule, trace, plain, 2).workers[1].wait_s == pytest.approx(11 + 1e-3 - 2)
+    chunk_s = (32 << 10) / rate
+    result = simulate(schedule, trace, paced, 2)
+    assert 0 < result.workers[1].wait_s <= chunk_s + 1e-3
+    assert result.makespan_s == pytest.approx(11 + 1e-3)
+
+
+def test_a_paced_line_serves_large_messages_in_turn() -> None:
+    """Two of 1 MB and 3 MB, sent at once: the shorter is through after about twice its own length."""
+
+    def trace(action: Action) -> TimedTrace:
+        nbytes = 3 * 10**6 if action.microbatch else 10**6
+        return (Timed(0.0, nbytes, nbytes),) if action.kind == "F" else ()
+
+    result = simulate(build("gpipe", (2,), 2), trace, Net(0.0, 1e6, paced_bytes_per_s=1e6), 2)
+    assert result.workers[0].wait_s == pytest.approx(2.0, abs=0.07)
+    assert result.makespan_s == pytest.approx(4.0)
+
+
+def test_a_rate_above_the_lines_paces_nothing() -> None:
+    assert not Net(0.0, 1e6, paced_bytes_per_s=2e6).is_paced and Net(0.0, 1e6, paced_bytes_per_s=9e5).is_paced
+    assert Net(0.0, 1e6, paced_bytes_per_s=9e5).line_bytes_per_s == 9e5
+
+
+def test_the_line_takes_its_part_of_the_cores() -> None:
+    """A byte takes 0.5 us of a core, so a line of 1 MB/s half of one: what computes meanwhile has the other half."""
+
+    def trace(action: Action) -> TimedTrace:
+        if action.kind != "F":
+            return ()
+        return (Timed(0.0, 4 * 10**6, 4 * 10**6),) if action.microbatch == 0 else (Timed(1.0),)
+
+    net, schedule = Net(0.0, 1e6, hub_s_per_byte=3e-7, host_s_per_byte=2e-7), build("gpipe", (2,), 2)
+    result = simulate(schedule, trace, net, 1)
+    assert (result.workers[1].compute_s, result.makespan_s) == pytest.approx((2.0, 4.0))
+    assert bound(schedule, trace, net, 1).compute_s == pytest.approx(1.0 + 2.0)
+    # with a quarter of a core the line itself is slower, and nothing is left while it is busy
+    slow = simulate(schedule, trace, net, 0.25)
+    assert (slow.workers[1].compute_s, slow.makespan_s) == pytest.approx((8.0 + 4.0, 12.0))
+
+
+def test_parties_that_share_a_core_are_done_one_after_another() -> None:
+    """Three on two cores: two thirds of one each, and the last is half a slice later; four are as late as it seems."""
+    trace = only_compute({"F": 1.0})
+    schedule = build("sequential", (1,), 1)
+    assert simulate(schedule, trace, IDEAL, 2 / 3).makespan_s == pytest.approx(1.5 + 0.5 * SLICE_S)  # type: ignore[arg-type]
+    assert simulate(schedule, trace, IDEAL, 1 / 2).makespan_s == pytest.approx(2.0)  # type: ignore[arg-type]
+    assert simulate(schedule, trace, IDEAL, 1).makespan_s == pytest.approx(1.0)  # type: ignore[arg-type]
+
+
+def test_pieces_may_beat_the_bound_of_whole_ones() -> None:
+    """One worker: computing for 6 s and sending for 6 s, in three pieces, is over after 8 s, which is the bound."""
+
+    def trace(action: Action) -> TimedTrace:
+        return (Timed(2.0, 2000, 2000, 3),) if action.kind == "F" else ()
+
+    schedule, net = build("1f1b", (1,), 1), Net(0.0, 1000)
+    limits = bound(schedule, trace, net, 1)
+    assert limits.bound_s <= simulate(schedule, trace, net, 1).makespan_s == pytest.approx(8.0)
+    assert (limits.in_flight, limits.busiest_s) == (3, pytest.approx(6.0))
