@@ -6,6 +6,7 @@ import click
 
 from mpcpipe.cli.power_cap import cap
 from mpcpipe.cli.power_fit import fit
+from mpcpipe.cli.power_plan import plan
 from mpcpipe.cli.power_replay import replay
 from mpcpipe.cli.power_state import restore, status
 from mpcpipe.cli.power_train import train
@@ -19,6 +20,7 @@ def power() -> None:
 power.add_command(status)
 power.add_command(restore)
 power.add_command(cap)
+power.add_command(plan)
 power.add_command(train)
 power.add_command(replay)
 power.add_command(fit)
