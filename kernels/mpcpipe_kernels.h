@@ -148,7 +148,8 @@ enum mpk_term_op {
   MPK_TERM_COPY = 1,    /* a */
   MPK_TERM_PRODUCT = 2, /* a b, or a & b */
   MPK_TERM_CROSS = 3,   /* a (b - 2 c) + d (e - 2 f) */
-  MPK_TERM_CHOSEN = 4   /* a + b where c is 1, else 0 */
+  MPK_TERM_CHOSEN = 4,  /* a + b where c is 1, else 0 */
+  MPK_TERM_MINUS = 5    /* -a */
 };
 enum { MPK_MOST_OPERANDS = 6 };
 typedef struct mpk_term {

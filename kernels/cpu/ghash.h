@@ -74,7 +74,7 @@ MPK_WIDE_CLMUL __m128i add_wide(__m128i sum, const __m128i* powers, const __m128
     pairs[i] = _mm256_set_m128i(powers[Lanes - 2 - 2 * i], powers[Lanes - 1 - 2 * i]);
   for (; steps > 0; --steps, blocks += Lanes) {
     WideProduct product{};
-    for (int i = 0; i < Lanes / 2; ++i) {
+    for (int i = Lanes / 2 - 1; i >= 0; --i) {  // what waits for the sum comes last
       __m256i block = _mm256_shuffle_epi8(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(blocks + 2 * i)), reverse);
       if (i == 0) block = _mm256_xor_si256(block, _mm256_zextsi128_si256(sum));
       add_product(product, block, pairs[i]);

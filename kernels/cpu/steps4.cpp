@@ -72,6 +72,8 @@ struct Blocks {
     const auto from = [&](int i) { return static_cast<const T*>(term.operand[i]) + start; };
     const T* a = from(0);
     if (term.op == MPK_TERM_COPY) return body([=](Index i) { return a[i]; });
+    if constexpr (!Xored)
+      if (term.op == MPK_TERM_MINUS) return body([=](Index i) { return static_cast<T>(T{0} - a[i]); });
     const T* b = from(1);
     if (term.op == MPK_TERM_PRODUCT) return body([=](Index i) { return times(a[i], b[i]); });
     if constexpr (!Xored) {
@@ -202,12 +204,12 @@ void chosen(const Joint& j) {
   portable<T, Out, Xored>(j);
 }
 
-constexpr int kOperands[] = {0, 1, 2, 6, 3};  // by mpk_term_op
+constexpr int kOperands[] = {0, 1, 2, 6, 3, 1};  // by mpk_term_op
 
 // A term for this use: of the elements from `start` on.
 void localize(Local& local, const mpk_term& term, const mpk_use& use, Index start, int element_bytes, bool xored,
               Index outs) {
-  require(term.op >= MPK_TERM_UNKNOWN && term.op <= (xored ? MPK_TERM_PRODUCT : MPK_TERM_CHOSEN));
+  require(term.op >= MPK_TERM_UNKNOWN && term.op <= (xored ? MPK_TERM_PRODUCT : MPK_TERM_MINUS));
   require(term.mask_at < outs && term.rest_at < outs && term.key != nullptr);
   require(term.wire < use.wire_count && term.tag < use.tag_count);
   local.op = static_cast<int>(term.op);

@@ -48,6 +48,7 @@ def _plan(kind: Kind) -> Plan:
     if not isinstance(kind, Planes):
         values.append(Value("cross", ((0, 0), (0, 1), (0, 2), (1, 0), (0, 1), (0, 0))))
         values.append(Value("chosen", ((0, 0), (0, 2), (2, 0))))
+        values.append(Value("minus", ((0, 2),)))
     terms = []
     for half in (0, 1):
         for i, value in enumerate(values):

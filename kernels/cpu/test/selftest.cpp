@@ -11,7 +11,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <random>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -233,6 +235,115 @@ void streams() {
   if (status != MPK_UNSUPPORTED) check("key stream", expected, whole, status);
 }
 
+// What one of four parties does with values that two know: masks by mpk_draw, tags by mpk_tag, the rest by loops.
+template <class T, class Out>
+void joint_values(bool xored) {
+  const int bytes = static_cast<int>(sizeof(T)), bits = xored ? 64 : static_cast<int>(any(1, 8 * bytes));
+  const bool narrow = !xored && any(0, 1);
+  const int wire_bytes = narrow ? (bits + 7) / 8 : bytes, up = xored ? 0 : static_cast<int>(any(0, 1) * any(0, 20));
+  const std::int64_t sizes[] = {0, 1, 15, 255, 256, 257, any(1, 1300)};
+  const std::int64_t n[2] = {sizes[any(0, 6)], sizes[any(0, 6)]}, total = n[0] + n[1];
+  const std::uint8_t key[32] = {7, static_cast<std::uint8_t>(generator())}, tag_key[16] = {9};
+  const std::string label = "label", suffixes[] = {"/0", "/1", "/2", "/3"}, tag_suffix = "/tag";
+  Guarded<T> first(3 * total), second(total);
+  Guarded<Out> out(3 * total), base(3 * total);
+  const int begun = static_cast<int>(any(0, 2));  // from zero, from base, in place
+  const mpk_rows sources[] = {{first.data(), total, 3}, {second.data(), 0, 1}};
+  Guarded<std::uint8_t> wire_0(n[0] * wire_bytes), wire_1(n[1] * wire_bytes), tags(32);
+  Guarded<std::uint8_t>* const wires[] = {&wire_0, &wire_1};
+  void* const to[] = {wire_0.data(), wire_1.data()};
+  std::vector<Out> expected = begun == 0 ? std::vector<Out>(static_cast<std::size_t>(3 * total)) : begun == 1 ? base.copy() : out.copy();
+  std::vector<std::uint8_t> expected_tags = tags.copy(), expected_wires[2];
+  std::vector<mpk_term> terms;
+  for (int half = 0; half < 2; ++half)
+    for (int t = 0; t < 4; ++t) {  // sent, vouched for, known as a mask only, sent nowhere
+      mpk_term term{};
+      term.half = half, term.op = t == 2 ? 0 : any(1, xored ? 2 : 5);
+      for (int i = 0; i < MPK_MOST_OPERANDS; ++i) {
+        term.source[i] = any(0, 1);
+        term.row[i] = term.source[i] == 0 ? any(0, 2) : 0;
+      }
+      term.key = key, term.key_bytes = 32;
+      const std::string& suffix = suffixes[t];
+      term.suffix = reinterpret_cast<const std::uint8_t*>(suffix.data()), term.suffix_bytes = 2;
+      term.mask_at = any(-1, 2), term.rest_at = any(-1, 2);
+      term.wire = t == 0 ? half : -1, term.tag = t == 1 ? half : -1;
+      term.tag_key = tag_key, term.tag_key_bytes = 16;
+      term.tag_suffix = reinterpret_cast<const std::uint8_t*>(tag_suffix.data()), term.tag_suffix_bytes = 4;
+      terms.push_back(term);
+      const std::int64_t start = half == 0 ? 0 : n[0];
+      const std::string name = label + suffix;
+      std::vector<T> mask(static_cast<std::size_t>(n[half]));
+      if (mpk_draw(key, 32, reinterpret_cast<const std::uint8_t*>(name.data()), static_cast<std::int64_t>(name.size()),
+                   mask.data(), n[half], bytes, bits) == MPK_UNSUPPORTED)
+        return;
+      const auto row = [&](int i) { return term.source[i] == 0 ? first.data() + term.row[i] * total : second.data(); };
+      std::vector<std::uint8_t> sent;
+      for (std::int64_t i = 0; i < n[half]; ++i) {
+        const auto at = [&](int operand) { return row(operand)[start + i]; };
+        const T m = mask[static_cast<std::size_t>(i)];
+        T value = 0;
+        switch (term.op) {
+          case MPK_TERM_COPY: value = at(0); break;
+          case MPK_TERM_MINUS: value = static_cast<T>(T(0) - at(0)); break;
+          case MPK_TERM_PRODUCT: value = xored ? at(0) & at(1) : static_cast<T>(at(0) * at(1)); break;
+          case MPK_TERM_CHOSEN: value = static_cast<T>((at(0) + at(1)) & (T(0) - at(2))); break;
+          default: value = static_cast<T>(at(0) * (at(1) - 2 * at(2)) + at(3) * (at(4) - 2 * at(5)));
+        }
+        T rest = static_cast<T>(xored ? value ^ m : value - m);
+        const T high = static_cast<T>(T(1) << (bits - 1)), low = static_cast<T>(rest & static_cast<T>(high + (high - 1)));
+        rest = static_cast<T>((low ^ high) - high);
+        const auto add = [&](std::int64_t component, T x) {
+          if (component < 0) return;
+          Out& sum = expected[static_cast<std::size_t>(component * total + start + i)];
+          sum = static_cast<Out>(xored ? sum ^ static_cast<Out>(x) : sum + (static_cast<Out>(x) << up));
+        };
+        add(term.mask_at, m);
+        if (term.op == MPK_TERM_UNKNOWN) continue;
+        add(term.rest_at, rest);
+        for (int b = 0; b < wire_bytes; ++b) sent.push_back(static_cast<std::uint8_t>(static_cast<std::uint64_t>(rest) >> (8 * b)));
+      }
+      if (t == 0) expected_wires[half] = sent;
+      if (t == 1 && n[half] > 0) {
+        mpk_tag(tag_key, 16, reinterpret_cast<const std::uint8_t*>(label.data()), 5, term.tag_suffix, 4, sent.data(),
+                static_cast<std::int64_t>(sent.size()), expected_tags.data() + 16 * half);
+      }
+    }
+  const mpk_use use{reinterpret_cast<const std::uint8_t*>(label.data()), 5, sources, 2, to, 2, tags.data(), 2};
+  const void* from = begun == 0 ? nullptr : begun == 1 ? base.data() : out.data();
+  const int status = mpk_joint(terms.data(), static_cast<std::int64_t>(terms.size()), &use, n, bytes, bits, xored,
+                               wire_bytes, from, total, out.data(), total, 3, static_cast<int>(sizeof(Out)), up);
+  check("joint values", expected, out, status);
+  check("their tags", expected_tags, tags, status);
+  for (int half = 0; half < 2; ++half) check("their rests", expected_wires[half], *wires[half], status);
+}
+
+// Numbers that came, added; the tag is that of the whole, in pieces of any size or none.
+template <class Out>
+void taken() {
+  const std::int64_t n = one_of({0, 1, 2, 255, 256, 257, any(1, 1500)});
+  const int bytes = static_cast<int>(any(1, 8)), xored = static_cast<int>(any(0, 1));
+  const int up = xored ? 0 : static_cast<int>(any(0, 31));
+  const std::uint8_t key[16] = {static_cast<std::uint8_t>(generator())}, label[] = "labelled";
+  Guarded<std::uint8_t> data(n * bytes), tag(16);
+  Guarded<Out> out(n);
+  std::vector<Out> expected = out.copy();
+  for (std::int64_t i = 0; i < n; ++i) {
+    std::uint64_t value = 0;
+    for (int b = 0; b < bytes; ++b) value |= static_cast<std::uint64_t>(data[i * bytes + b]) << (8 * b);
+    Out& sum = expected[static_cast<std::size_t>(i)];
+    sum = static_cast<Out>(xored ? sum ^ static_cast<Out>(value) : sum + (static_cast<Out>(value) << up));
+  }
+  std::vector<std::uint8_t> expected_tag(16);
+  if (mpk_tag(key, 16, label, 8, label, 0, data.data(), n * bytes, expected_tag.data()) == MPK_UNSUPPORTED) return;
+  const int status = mpk_take(key, 16, label, 5, label + 5, 3, data.data(), bytes, n, xored, up, out.data(),
+                              static_cast<int>(sizeof(Out)), tag.data());
+  check("what came", expected, out, status);
+  check("its tag", expected_tag, tag, status);
+}
+
+#include "three_parties.h"
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -253,6 +364,10 @@ int main(int count, char** arguments) {
       bits<std::uint64_t>(), bits<std::uint32_t>();
       sums_and_signs<std::uint64_t>(), sums_and_signs<std::uint32_t>();
       streams();
+      joint_values<std::uint64_t, std::uint64_t>(true), joint_values<std::uint64_t, std::uint64_t>(false);
+      joint_values<std::uint32_t, std::uint64_t>(false), joint_values<std::uint32_t, std::uint32_t>(false);
+      taken<std::uint64_t>(), taken<std::uint32_t>();
+      three_parties<std::uint64_t>(), three_parties<std::uint32_t>();
     }
     std::printf("%s: %ld cases, %ld differ\n", names[isa], cases, failures - before);
   }

@@ -80,6 +80,6 @@ class Compare(Joint, ABC):
         """
         z = ops.and_summands(p, g, q)
         planes, words = z.shape[1:]
-        values = Values(Planes(words), planes * words, plans.summands(self.party), (z.view(3, -1),))
+        values = Values(Planes(words), planes * words, plans.summands(self.party, signed=False), (z.view(3, -1),))
         (out,) = await self.reshare(label, values)
         return out.view(3, planes, words)

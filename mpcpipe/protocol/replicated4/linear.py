@@ -6,7 +6,8 @@ one for each pair of parties. Which summand the squares (i = j, known to three) 
     (x_i + x_j)(y_i + y_j)        for {i, j} = {0,1} {1,2} {2,3} {0,3}
     -(x_i - x_j)(y_i - y_j)       for {i, j} = {0,2} {1,3}
 
-each square is counted twice and taken off once, and a summand is *one* bilinear operation: three a party.
+each square is counted twice and taken off once, and a summand is *one* bilinear operation: three a party. The minus
+is left to where a summand is shared: in a partial, summands of parties two apart stand with the other sign.
 
 Source: the joint sharing of products is Fantastic Four's (USENIX Security 2021); the three products, and the wrap of
 the truncation as a product of bits that two parties know each, are docs/protocols.md, "replicated4".
@@ -28,23 +29,51 @@ from mpcpipe.protocol.wrap import Wrap
 from mpcpipe.ring import ops
 from mpcpipe.ring.bilinear import Bilinear
 
+_SUMS = "_sums_of_components"
+
 
 class Linear(Joint, ABC):
-    """multiply, reduce, truncate. A partial is (3, *shape): the summands that party p and p+1, p+2, p+3 know."""
+    """multiply, reduce, truncate. A partial is (3, *shape): the summands that party p and p+1, p+2, p+3 know, the
+    second of them with the other sign.
+    """
+
+    def keep(self, x: Share) -> Share:
+        """A view of x whose sums of components are made once, with the first product, and go with it."""
+        if _SUMS in vars(x):
+            return x
+        view = x.view(x.shape)
+        vars(view)[_SUMS] = None
+        return view
+
+    async def show(self, x: Share) -> Share:
+        """As `keep`. Nothing has to be shown; whoever comes first makes the sums, which are the same for all."""
+        return self.keep(x)
+
+    def _sums(self, x: Share) -> Share:
+        """x_i + x_j, or for the peer two apart x_i - x_j, of the two that this party and a peer hold, as peers stand in
+        partials.
+        """
+        known: Share | None = vars(x).get(_SUMS)
+        if known is not None:
+            return known
+        sums = torch.empty_like(x, memory_format=torch.contiguous_format)
+        for peer in others(self.party):
+            i, j = (self.index(component) for component in others(self.party, peer))
+            combine = torch.sub if (peer - self.party) % 4 == 2 else torch.add
+            combine(x[min(i, j)], x[max(i, j)], out=sums[self.stands(peer)])
+        if _SUMS in vars(x):
+            vars(x)[_SUMS] = sums
+        return sums
 
     async def multiply(self, op: Bilinear, x: Share, y: Share) -> Partial:
         """The three summands that this party knows.
 
         Security: local. Cost: no round, three local products.
         """
-        shape = op.shape(tuple(x.shape[1:]), tuple(y.shape[1:]))
-        z = x.new_empty((3, *shape))
-        for peer in others(self.party):
-            i, j = (self.index(component) for component in others(self.party, peer))
-            if (peer - self.party) % 4 == 2:
-                op(x[j] - x[i], y[i] - y[j], out=z[self.stands(peer)])
-            else:
-                op(x[i] + x[j], y[i] + y[j], out=z[self.stands(peer)])
+        z = x.new_empty((3, *op.shape(tuple(x.shape[1:]), tuple(y.shape[1:]))))
+        of_x, of_y = self._sums(x), self._sums(y)
+        for at in range(3):
+            op(of_x[at], of_y[at], out=z[at])
         return self.ring.wrap(z)
 
     def partial(self, x: Share) -> Partial:

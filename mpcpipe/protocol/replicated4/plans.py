@@ -23,8 +23,8 @@ Row = tuple[int, int]
 
 @dataclass(frozen=True)
 class Value:
-    """How a value is made of rows a, b ...: "copy" a; "product" a b (of bits a & b); "cross" a (b - 2 c) + d (e - 2 f);
-    "chosen" a + b where c is 1.
+    """How a value is made of rows a, b ...: "copy" a; "minus" -a; "product" a b (of bits a & b); "chosen" a + b where c
+    is 1; "cross" a (b - 2 c) + d (e - 2 f).
     """
 
     operation: str
@@ -37,6 +37,8 @@ class Value:
         match self.operation:
             case "copy":
                 return a
+            case "minus":
+                return -a
             case "product":
                 return a & more[0] if xored else a * more[0]
             case "cross":
@@ -120,14 +122,20 @@ def _shared(party: int, number: int, known: list[tuple[str, Pair, Value | None]]
     return Plan(party, tuple(terms))
 
 
+def _summand(party: int, a: int, b: int, signed: bool = True) -> Value | None:
+    """Of a partial (3, n) the summand of parties a and b. Parties two apart have it with the other sign, in `signed`
+    ones: see `linear`.
+    """
+    if party not in (a, b):
+        return None
+    operation = "minus" if signed and (a - b) % 4 == 2 else "copy"
+    return Value(operation, ((0, stands(party, b if party == a else a)),))
+
+
 @cache
-def summands(party: int) -> Plan:
-    """Of a partial (3, n) the summand of each pair of parties."""
-    known: list[tuple[str, Pair, Value | None]] = []
-    for a, b in PAIRS:
-        peer = {a: b, b: a}.get(party)
-        known.append(("", (a, b), None if peer is None else Value("copy", ((0, stands(party, peer)),))))
-    return _shared(party, 0, known)
+def summands(party: int, signed: bool = True) -> Plan:
+    """Of a partial (3, n), of elements if `signed` and else of bits, the summand of each pair of parties."""
+    return _shared(party, 0, [("", (a, b), _summand(party, a, b, signed)) for a, b in PAIRS])
 
 
 @cache
@@ -185,8 +193,7 @@ def into_halves(party: int) -> Plan:
     terms = []
     for sender, witness in PAIRS[:4]:
         receiver = sender ^ 1
-        peer = {sender: witness, witness: sender}.get(party)
-        value = None if peer is None else Value("copy", ((0, stands(party, peer)),))
+        value = _summand(party, sender, witness)
         mask_at, rest_at = (None, 0) if party in (sender, receiver) else (0, None)
         names = f"/half{receiver}", f"/tag{receiver}"
         terms.append(Term(sender, witness, receiver, 0, *names, mask_at, rest_at, value))

@@ -12,7 +12,7 @@ from mpcpipe.ring.native.abi import Binding, Rows, Term, Use, failure, flat, ref
 from mpcpipe.ring.shapes import monomial_rows, require_shape
 
 TAG_BYTES = 16
-OPERATIONS = {"copy": (1, 1), "product": (2, 2), "cross": (3, 6), "chosen": (4, 3)}
+OPERATIONS = {"copy": (1, 1), "product": (2, 2), "cross": (3, 6), "chosen": (4, 3), "minus": (5, 1)}
 """Of a value: its number in `enum mpk_term_op`, and how many rows it is made of."""
 
 
