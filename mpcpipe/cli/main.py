@@ -11,6 +11,7 @@ import click
 from mpcpipe import __version__
 from mpcpipe.cli import console
 from mpcpipe.errors import Interrupted, MpcpipeError
+from mpcpipe.runtime.leave import leave
 
 VERBS = {
     "train": "train a model on data that nobody may see",
@@ -69,18 +70,25 @@ def mpcpipe() -> None:
 
 def main() -> None:
     """Entry point. Errors of users end in one sentence and their own exit code, never in a traceback."""
+    code = _code()
+    if "torch" in sys.modules:
+        leave(code)
+    sys.exit(code)
+
+
+def _code() -> int:
+    """Do what the command line says; the exit code."""
     try:
-        mpcpipe(standalone_mode=False)
+        code = mpcpipe(standalone_mode=False)
     except click.ClickException as error:
         error.show()
-        sys.exit(error.exit_code)
-    except click.Abort:
-        sys.exit(Interrupted.exit_code)
-    except KeyboardInterrupt:
-        sys.exit(Interrupted.exit_code)
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return Interrupted.exit_code
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        return 1
     except MpcpipeError as error:
         console.error(error)
-        sys.exit(error.exit_code)
+        return error.exit_code
+    return code if isinstance(code, int) else 0

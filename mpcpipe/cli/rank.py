@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import traceback
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,6 +18,7 @@ from mpcpipe.runtime.addresses import addresses_of
 from mpcpipe.runtime.environment import Launched
 from mpcpipe.runtime.identity import protection
 from mpcpipe.runtime.launch import PartyOptions
+from mpcpipe.runtime.leave import leave
 
 
 def needs_nobody(found: Launched, job: Job, hosts: str | None) -> bool:
@@ -52,9 +52,7 @@ def as_rank(
     except BaseException:
         traceback.print_exc()
         code = 1
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    leave(code)
 
 
 def _run(

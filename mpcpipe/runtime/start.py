@@ -12,6 +12,7 @@ import signal
 import sys
 
 from mpcpipe.runtime.launch import PartyOptions
+from mpcpipe.runtime.leave import leave
 
 _PR_SET_PDEATHSIG = 1
 
@@ -26,7 +27,7 @@ def main() -> None:
         sys.exit(1)
     from mpcpipe.runtime.party import run_for_launcher  # imports torch
 
-    sys.exit(run_for_launcher(options))
+    leave(run_for_launcher(options))
 
 
 if __name__ == "__main__":
