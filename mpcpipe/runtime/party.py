@@ -159,7 +159,7 @@ def _run_with(
     for index in range(network.workers):
         if deals:
             network.mesh(index).ahead_bytes = DEALER_AHEAD_BYTES
-        elif dealer in network.mesh(index).links:
+        elif dealer is not None and dealer in network.mesh(index).links:
             network.mesh(index).links[dealer].read_ahead(READ_AHEAD_BYTES // len(workers))
     with network, _cause_first(network, around):
         if deals:
