@@ -96,21 +96,6 @@ def test_a_flipped_bit_in_any_message_of_any_sender_ends_in_an_abort_that_says_w
         assert message[0] == OPENING or OPENING not in {label for label, *_ in seen}, f"opened after {message}"
 
 
-def test_sums_of_what_is_kept_are_made_once_and_change_no_result() -> None:
-    """Products of kept shares have the partials of the shares themselves; only the first looks at the components."""
-    ps = parties(Replicated4)
-    xs, ys = (share([p.at(f"share {i}") for p in ps], value) for i, value in enumerate((X, Y)))
-    plain = together([p.at("plain") for p in ps], lambda p: p.multiply(MUL, xs[p.party], ys[p.party])).results
-    kept = [p.keep(xs[p.party]) for p in ps]
-    assert [p.keep(x) is x for p, x in zip(ps, kept, strict=True)] == [True] * 4
-    for turn in range(2):
-        at = [p.at(f"kept {turn}") for p in ps]
-        again = together(at, lambda p: p.multiply(MUL, kept[p.party], ys[p.party])).results
-        assert all(torch.equal(a, b) for a, b in zip(plain, again, strict=True))
-        for x in kept:
-            x.zero_()
-
-
 @pytest.mark.parametrize("to", range(4))
 def test_a_flipped_bit_is_noticed_when_one_party_learns_the_result(to: int) -> None:
     """Also by those who learn nothing; the others do not open then."""

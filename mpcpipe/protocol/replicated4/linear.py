@@ -29,40 +29,21 @@ from mpcpipe.protocol.wrap import Wrap
 from mpcpipe.ring import ops
 from mpcpipe.ring.bilinear import Bilinear
 
-_SUMS = "_sums_of_components"
-
 
 class Linear(Joint, ABC):
     """multiply, reduce, truncate. A partial is (3, *shape): the summands that party p and p+1, p+2, p+3 know, the
     second of them with the other sign.
     """
 
-    def keep(self, x: Share) -> Share:
-        """A view of x whose sums of components are made once, with the first product, and go with it."""
-        if _SUMS in vars(x):
-            return x
-        view = x.view(x.shape)
-        vars(view)[_SUMS] = None
-        return view
-
-    async def show(self, x: Share) -> Share:
-        """As `keep`. Nothing has to be shown; whoever comes first makes the sums, which are the same for all."""
-        return self.keep(x)
-
     def _sums(self, x: Share) -> Share:
         """x_i + x_j, or for the peer two apart x_i - x_j, of the two that this party and a peer hold, as peers stand in
         partials.
         """
-        known: Share | None = vars(x).get(_SUMS)
-        if known is not None:
-            return known
         sums = torch.empty_like(x, memory_format=torch.contiguous_format)
         for peer in others(self.party):
             i, j = (self.index(component) for component in others(self.party, peer))
             combine = torch.sub if (peer - self.party) % 4 == 2 else torch.add
             combine(x[min(i, j)], x[max(i, j)], out=sums[self.stands(peer)])
-        if _SUMS in vars(x):
-            vars(x)[_SUMS] = sums
         return sums
 
     async def multiply(self, op: Bilinear, x: Share, y: Share) -> Partial:
