@@ -53,12 +53,17 @@ class Scene:
         """The clock that may be chosen and is nearest; the lower one of two."""
         return nearest(self.sm_clocks_mhz, clock_mhz)
 
+    def below_sm(self, clock_mhz: float) -> int:
+        """One step lower than the nearest that may be chosen; the lowest stays."""
+        return self.sm_clocks_mhz[max(0, self.sm_clocks_mhz.index(self.nearest_sm(clock_mhz)) - 1)]
+
     def known(self) -> Predictor:
         """The predictor; a clear error where a policy needs one and there is none."""
         if self.predictor is None:
             raise PowerError(
                 f"the policy needs a model of the network on {self.card.name}, and there is none: "
-                "measure a grid and pass it with --grid"
+                "measure a grid and replay it (mpcpipe power replay --grid CSV); beside a training perseus, knee, "
+                "power-limit, static and static-max need none"
             )
         return self.predictor
 

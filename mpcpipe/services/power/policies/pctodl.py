@@ -125,10 +125,9 @@ class PctoDL(Policy):
     def lowered(self, power_w: float, cap_w: float, observation: Observation) -> int:
         """The clock for a cap that is exceeded: an undamped Newton step to a little below it, one step at least."""
         assert self.wanted is not None and self.curve is not None
-        clocks, now = self.scene.sm_clocks_mhz, float(self.wanted.sm_clock_mhz or self.scene.sm_clocks_mhz[-1])
-        below = clocks[max(0, clocks.index(self.scene.nearest_sm(now)) - 1)]
+        now = float(self.wanted.sm_clock_mhz or self.scene.sm_clocks_mhz[-1])
         aimed_w = (1 - FIRST) * cap_w
-        return min(below, self.scene.nearest_sm(now + (aimed_w - power_w) / self.curve.slope(now)))
+        return min(self.scene.below_sm(now), self.scene.nearest_sm(now + (aimed_w - power_w) / self.curve.slope(now)))
 
     def plan(self, limits: Limits) -> Setting:
         """A new plan; the shares in effect are kept unless others are worth that the workers start anew."""
@@ -163,7 +162,7 @@ class PctoDL(Policy):
             change = math.copysign(SMALLEST_MHZ, error)
         clock = self.scene.nearest_sm(min(max(clock_mhz + change, clocks[0]), clocks[-1]))
         if power_w > cap_w and clock >= clock_mhz:
-            clock = clocks[max(0, clocks.index(self.scene.nearest_sm(clock_mhz)) - 1)]
+            clock = self.scene.below_sm(clock_mhz)
         return clock
 
 

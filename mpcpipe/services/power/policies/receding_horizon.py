@@ -76,10 +76,10 @@ class RecedingHorizon(PctoDL):
         else:
             self._learn(observation)
         clock = self._best(cap, observation)
-        now, clocks = observation.setting.sm_clock_mhz, self.scene.sm_clocks_mhz
+        now = observation.setting.sm_clock_mhz
         above = same and observation.power_mean_w is not None and observation.power_mean_w > cap
-        if above and now in clocks and clock >= now:  # whatever the model says
-            clock = clocks[max(0, clocks.index(now) - 1)]
+        if above and now is not None and clock >= now:  # whatever the model says
+            clock = self.scene.below_sm(now)
         self.wanted = replace(self.wanted, sm_clock_mhz=clock)
         return self.wanted
 
@@ -87,9 +87,8 @@ class RecedingHorizon(PctoDL):
         """The best clock by the model, once it knows what was measured now; one step lower at least."""
         self._fresh = False
         self._learn(replace(observation, power_w=None))
-        now, clocks = observation.setting.sm_clock_mhz or self.scene.sm_clocks_mhz[-1], self.scene.sm_clocks_mhz
-        below = clocks[max(0, clocks.index(self.scene.nearest_sm(now)) - 1)]
-        return min(below, self._best(cap_w, observation))
+        now = observation.setting.sm_clock_mhz or self.scene.sm_clocks_mhz[-1]
+        return min(self.scene.below_sm(now), self._best(cap_w, observation))
 
     def _look(self, setting: Setting) -> Outlook:
         clocks, known = self.scene.sm_clocks_mhz, self.scene.known()
