@@ -16,15 +16,15 @@ __all__ = ["Local", "MpcpipeError", "Party", "Secret", "__version__", "local", "
 if TYPE_CHECKING:
     from mpcpipe.api import train
     from mpcpipe.errors import MpcpipeError
-    from mpcpipe.runtime.local import Local, Party, local
-    from mpcpipe.runtime.secret import Secret
+    from mpcpipe.programs.local import Local, Party, local
+    from mpcpipe.programs.secret import Secret
 else:
     _HOMES = {
-        "Local": "mpcpipe.runtime.local",
+        "Local": "mpcpipe.programs.local",
         "MpcpipeError": "mpcpipe.errors",
-        "Party": "mpcpipe.runtime.local",
-        "Secret": "mpcpipe.runtime.secret",
-        "local": "mpcpipe.runtime.local",
+        "Party": "mpcpipe.programs.local",
+        "Secret": "mpcpipe.programs.secret",
+        "local": "mpcpipe.programs.local",
         "train": "mpcpipe.api",
     }
 

@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from mpcpipe.job.load import load
+from mpcpipe.launch.machine import PartyOptions
 from mpcpipe.runtime.events import Event, Lines
-from mpcpipe.runtime.launch import PartyOptions
 
 DEADLINE_S = 60.0
 
 # Forking this process itself would fork whatever threads and locks earlier tests have left in it.
 STARTS = multiprocessing.get_context("forkserver")
-STARTS.set_forkserver_preload(["mpcpipe.runtime.party", "tests.fleet", "tests.warm"])
+STARTS.set_forkserver_preload(["mpcpipe.launch.party", "tests.fleet", "tests.warm"])
 
 
 def _party(
@@ -35,7 +35,7 @@ def _party(
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
-    from mpcpipe.runtime.party import run_for_launcher
+    from mpcpipe.launch.party import run_for_launcher
 
     options = PartyOptions.unpack(packed)
     given = options.__dict__ | {

@@ -117,8 +117,8 @@ class Run:
             found = {}
             for pid in children(self.process.pid):
                 words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-                if b"mpcpipe.runtime.start" in words:
-                    found[json.loads(words[words.index(b"mpcpipe.runtime.start") + 1])["party"]] = pid
+                if b"mpcpipe.launch.start" in words:
+                    found[json.loads(words[words.index(b"mpcpipe.launch.start") + 1])["party"]] = pid
             if len(found) == count:
                 return found
             assert self.process.poll() is None and time.monotonic() < ends_at_s, self.story()

@@ -20,10 +20,10 @@ from typing import Any
 
 import torch
 
+from mpcpipe.launch.identity import new
 from mpcpipe.link.base import Mesh, Part
 from mpcpipe.link.identity import load
 from mpcpipe.link.mesh import connect
-from mpcpipe.runtime.identity import new
 
 NAMES = ["alice", "bob"]
 ELEMENTS = 1 << 20  # 8 MB a frame
@@ -109,7 +109,7 @@ def run(party: int, ports: list[int], keys: str | None, frames: int, turns: int,
     torch.set_num_threads(1)
     own, pins = None, []
     if keys is not None:
-        from mpcpipe.runtime.identity import show
+        from mpcpipe.launch.identity import show
 
         own = load(f"{keys}/{NAMES[party]}.crt", f"{keys}/{NAMES[party]}.key")
         pins = [show(Path(keys, f"{name}.crt")) for name in NAMES]

@@ -1,1 +1,1 @@
-"""cli"""
+"""The command `mpcpipe`: a file a verb."""

@@ -50,7 +50,7 @@ def deal(
         )
     if insecure_keys is not None:
         console.note("INSECURE: --insecure-keys makes all masks guessable; use it only on data that anybody may see")
-    from mpcpipe.runtime.dealing import deal as deal_run
+    from mpcpipe.launch.dealing import deal as deal_run
 
     began, cpu_s = time.perf_counter(), time.process_time()
     made = deal_run(described, Path(out), lambda event: None, insecure_keys)

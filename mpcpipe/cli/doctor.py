@@ -51,7 +51,7 @@ def _found() -> dict[str, Any]:
 
     from mpcpipe.protocol.registry import PROTOCOLS
     from mpcpipe.ring import native
-    from mpcpipe.runtime.selftest import generator_bytes_per_s, secure_self_test
+    from mpcpipe.selfcheck.protocols import generator_bytes_per_s, secure_self_test
 
     library = native.status()
     error, seconds = secure_self_test()

@@ -172,7 +172,7 @@ def _check_devices(json_file: str | None, seed: int, device: str, arch: str | No
 def _check_cpu(json_file: str | None, seed: int) -> dict[str, Any]:
     """The CPU library, with every instruction set that this processor has."""
     from mpcpipe.ring import native
-    from mpcpipe.runtime.kernelcheck import compare
+    from mpcpipe.selfcheck.kernels import compare
 
     library = native.load()
     if library is None:

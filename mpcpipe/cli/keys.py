@@ -19,7 +19,7 @@ def keys() -> None:
 @click.option("--dir", "folder", default=".", show_default=True, type=click.Path(file_okay=False, path_type=Path))
 def new(name: str, folder: Path) -> None:
     """Make NAME.crt and NAME.key for the party NAME. The key never leaves this machine; the fingerprint goes to all."""
-    from mpcpipe.runtime import identity
+    from mpcpipe.launch import identity
 
     files, fingerprint = identity.new(name, folder)
     console.lines([("certificate", str(files.certificate)), ("private key", f"{files.key} (yours alone)")], stderr=True)
@@ -34,6 +34,6 @@ def new(name: str, folder: Path) -> None:
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 def show(file: Path) -> None:
     """Print the fingerprint of the certificate in FILE."""
-    from mpcpipe.runtime import identity
+    from mpcpipe.launch import identity
 
     click.echo(identity.show(file))

@@ -11,7 +11,7 @@ import click
 from mpcpipe import __version__
 from mpcpipe.cli import console
 from mpcpipe.errors import Interrupted, MpcpipeError
-from mpcpipe.runtime.leave import leave
+from mpcpipe.launch.leave import leave
 
 VERBS = {
     "train": "train a model on data that nobody may see",

@@ -14,11 +14,11 @@ from mpcpipe.cli.training import Drawn, banner, table
 from mpcpipe.errors import MpcpipeError
 from mpcpipe.job.public import public_text
 from mpcpipe.job.schema import Job
-from mpcpipe.runtime.addresses import addresses_of
-from mpcpipe.runtime.environment import Launched
-from mpcpipe.runtime.identity import protection
-from mpcpipe.runtime.launch import PartyOptions
-from mpcpipe.runtime.leave import leave
+from mpcpipe.launch.addresses import addresses_of
+from mpcpipe.launch.environment import Launched
+from mpcpipe.launch.identity import protection
+from mpcpipe.launch.leave import leave
+from mpcpipe.launch.machine import PartyOptions
 
 
 def needs_nobody(found: Launched, job: Job, hosts: str | None) -> bool:
@@ -38,7 +38,7 @@ def as_rank(
     """
     # Warnings of torch's C++ about names of machines are of no use to who reads the output.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    from mpcpipe.runtime.rank import Alike  # imports torch
+    from mpcpipe.launch.rank import Alike  # imports torch
 
     code = 0
     try:
@@ -58,7 +58,7 @@ def as_rank(
 def _run(
     found: Launched, job: Job, changes: list[str], options: PartyOptions, hosts: str | None, json_file: str | None
 ) -> None:
-    from mpcpipe.runtime.rank import join, stopped_by, work  # imports torch
+    from mpcpipe.launch.rank import join, stopped_by, work  # imports torch
 
     given = addresses_of(job, hosts) if hosts or job.parties.hosts else None
     with stopped_by(found):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mpcpipe.checkpoint.folder import resumable
 from mpcpipe.cli import console
 from mpcpipe.cli.options import all_overrides, party_number, with_job, with_json
 from mpcpipe.cli.rank import as_rank, needs_nobody
@@ -18,13 +19,13 @@ from mpcpipe.errors import UsageError
 from mpcpipe.job.load import load
 from mpcpipe.job.public import public_text
 from mpcpipe.job.schema import Job
-from mpcpipe.runtime.addresses import addresses_of
-from mpcpipe.runtime.environment import launched
-from mpcpipe.runtime.identity import protection
-from mpcpipe.runtime.launch import PartyOptions, run_local, run_one
-from mpcpipe.runtime.present import present_names
-from mpcpipe.runtime.ranks import local_seating
-from mpcpipe.runtime.runs import merged, new_folder, resumable
+from mpcpipe.launch.addresses import addresses_of
+from mpcpipe.launch.environment import launched
+from mpcpipe.launch.identity import protection
+from mpcpipe.launch.machine import PartyOptions, run_local, run_one
+from mpcpipe.launch.present import present_names
+from mpcpipe.launch.ranks import local_seating
+from mpcpipe.launch.runs import merged, new_folder
 
 if TYPE_CHECKING:
     from mpcpipe.plan.plan import Plan
@@ -169,7 +170,7 @@ def _one_party(job: Job, options: PartyOptions, party: str | None, hosts: str | 
         if seats is not None:
             (result,) = run_one(options, job.parties.names, folder, drawn, seats)
         else:
-            from mpcpipe.runtime.party import run_party, stop_on_signals
+            from mpcpipe.launch.party import run_party, stop_on_signals
 
             stop_on_signals()
             result = run_party(job, options, drawn)

@@ -1,1 +1,1 @@
-"""data"""
+"""Whose rows they are, and which rows make a batch."""

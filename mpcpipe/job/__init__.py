@@ -1,1 +1,1 @@
-"""job"""
+"""The job file: its keys, reading and checking it, and what the parties must agree on."""

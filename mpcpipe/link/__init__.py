@@ -1,1 +1,1 @@
-"""link"""
+"""Messages between parties: frames, TLS, TCP, MPI, torch.distributed, memory."""

@@ -1,1 +1,1 @@
-"""nn"""
+"""Layers, losses and optimizers on shares, written once for all protocols."""

@@ -1,1 +1,1 @@
-"""protocol"""
+"""The protocols, a folder each, behind one interface of coroutines."""

@@ -1,1 +1,1 @@
-"""random"""
+"""Keys that two or more parties share, and the streams of masks from them."""

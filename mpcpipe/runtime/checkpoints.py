@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from mpcpipe.checkpoint.folder import checkpoint_folder
 from mpcpipe.checkpoint.key import read_key
 from mpcpipe.checkpoint.shard import Record, Shard, check_owner
 from mpcpipe.checkpoint.store import Identity, Store, identity_of
@@ -30,7 +31,6 @@ from mpcpipe.nn.chain import Chain
 from mpcpipe.protocol.base import Protocol
 from mpcpipe.protocol.rounds import Round, run
 from mpcpipe.runtime.events import Emit
-from mpcpipe.runtime.runs import checkpoint_folder
 from mpcpipe.runtime.stage import Stage
 from mpcpipe.runtime.state import kept, optimizers, refreshed, restore
 

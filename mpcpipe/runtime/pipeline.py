@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from mpcpipe.errors import PlanError
 from mpcpipe.job.check import training_rows
 from mpcpipe.job.schema import Job
 from mpcpipe.nn.layers import BatchNorm, Layer, walk
-from mpcpipe.plan.actions import Schedule, dumps, loads
-from mpcpipe.plan.check import validate
+from mpcpipe.plan.actions import Schedule, dumps
+from mpcpipe.plan.given import given_schedule
 from mpcpipe.plan.schedule import build
 from mpcpipe.plan.stages import check_stages
-from mpcpipe.runtime.ranks import schedule_of
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ def arrange(job: Job, layers: Sequence[Layer]) -> Arrangement:
     Errors: PlanError for stages that do not exist, slots that do not fit, a schedule file that is not right.
     """
     pipeline = job.pipeline
-    firsts, schedule = pipeline.stages, schedule_of(job)
+    firsts, schedule = pipeline.stages, given_schedule(job)
     try:
         check_stages(firsts, len(layers))
     except PlanError as error:
@@ -57,36 +55,6 @@ def arrange(job: Job, layers: Sequence[Layer]) -> Arrangement:
         raise PlanError(f"pipeline.{error}. The layers are {names}") from error
     _check_order(firsts, schedule, layers)
     return Arrangement(firsts, schedule, training_rows(job) // job.train.batch_size if schedule.name == "async" else 1)
-
-
-def from_file(path: Path, stages: int, microbatches: int) -> Schedule:
-    """The schedule in a file, which must be for so many stages and micro-batches. Errors: PlanError."""
-    schedule = read_schedule(path)
-    if not (stages and microbatches):
-        raise PlanError(
-            f"pipeline.file: {path} is for {schedule.stages} stages and {schedule.microbatches} micro-batches, and "
-            '"auto" leaves open which: say pipeline.stages and pipeline.microbatches'
-        )
-    if (schedule.stages, schedule.microbatches) != (stages, microbatches):
-        raise PlanError(
-            f"pipeline.file: {path} is for {schedule.stages} stages and {schedule.microbatches} micro-batches; "
-            f"the job has {stages} and {microbatches}"
-        )
-    return schedule
-
-
-def read_schedule(path: Path) -> Schedule:
-    """The schedule in a file, which can be carried out. Errors: PlanError, which names the file."""
-    try:
-        schedule = loads(path.read_text(encoding="utf-8"))
-        validate(schedule)
-    except OSError as error:
-        raise PlanError(f"pipeline.file: {path} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise PlanError(f"pipeline.file: {path} is no text") from error
-    except PlanError as error:
-        raise PlanError(f"pipeline.file: {path}: {error}") from error
-    return schedule
 
 
 def _check_order(firsts: Sequence[int], schedule: Schedule, layers: Sequence[Layer]) -> None:

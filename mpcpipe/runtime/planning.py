@@ -24,6 +24,7 @@ from mpcpipe.job.units import bytes_per_s
 from mpcpipe.nn.layers import walk
 from mpcpipe.plan.actions import Schedule
 from mpcpipe.plan.drive import Setting
+from mpcpipe.plan.given import read_schedule
 from mpcpipe.plan.machine import Machine
 from mpcpipe.plan.needs import Dealt, evaluation_dealt, step_dealt
 from mpcpipe.plan.net import Net
@@ -32,7 +33,6 @@ from mpcpipe.plan.plan import Plan
 from mpcpipe.plan.planner import plan_for
 from mpcpipe.protocol.registry import protocol_named
 from mpcpipe.runtime.openings import RIGHT_ANSWERS, expected_openings
-from mpcpipe.runtime.pipeline import read_schedule
 from mpcpipe.runtime.recipe import loss_of, optimizer_of
 
 

@@ -30,13 +30,13 @@ from mpcpipe.runtime.clear import own_test_rows, right_answers
 from mpcpipe.runtime.crew import Crew
 from mpcpipe.runtime.events import Emit
 from mpcpipe.runtime.feed import Feed
-from mpcpipe.runtime.fellows import Fellows
-from mpcpipe.runtime.follow import follow
-from mpcpipe.runtime.lead import LeadCrew
 from mpcpipe.runtime.memory import peak_rss_bytes
 from mpcpipe.runtime.model import ready_weights, reveal_model, save_model, save_shares, secrets, start_weights
 from mpcpipe.runtime.openings import MODEL_DIGEST, RIGHT_ANSWERS, evaluated_after
 from mpcpipe.runtime.pipeline import Arrangement
+from mpcpipe.runtime.processes.fellows import Fellows
+from mpcpipe.runtime.processes.follow import follow
+from mpcpipe.runtime.processes.lead import LeadCrew
 from mpcpipe.runtime.recipe import schedule_of
 from mpcpipe.runtime.record import Measured, Span, StepLog
 from mpcpipe.runtime.shared import shared_of

@@ -16,9 +16,9 @@ from mpcpipe.cli import doctor as doctor_module
 from mpcpipe.cli.main import VERBS, mpcpipe
 from mpcpipe.errors import JobError, KernelError, ModelError, UsageError
 from mpcpipe.ring import native
-from mpcpipe.runtime import selftest
 from mpcpipe.runtime.described import in_words
-from mpcpipe.runtime.kernelcheck import compare
+from mpcpipe.selfcheck import protocols as selftest
+from mpcpipe.selfcheck.kernels import compare
 from tests import tiny
 
 

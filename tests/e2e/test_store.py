@@ -18,11 +18,11 @@ from mpcpipe.cli.deal import deal
 from mpcpipe.dealt.ticket import look
 from mpcpipe.errors import JobError, StoreError, UsageError
 from mpcpipe.job.load import load
-from mpcpipe.runtime.around import Around
-from mpcpipe.runtime.dealing import deal as deal_run
+from mpcpipe.launch.around import Around
+from mpcpipe.launch.dealing import deal as deal_run
+from mpcpipe.launch.machine import PartyOptions
+from mpcpipe.launch.stored import stored_of
 from mpcpipe.runtime.events import Event
-from mpcpipe.runtime.launch import PartyOptions
-from mpcpipe.runtime.stored import stored_of
 from tests import tiny
 from tests.running import Run, Watched
 

@@ -206,7 +206,7 @@ def test_only_owners_open_their_files(runs: dict[str, Any]) -> None:
     for line in runs["opened"].splitlines():
         owner, _, words = line.partition(" ")
         number = words.partition('"party": ')[2][:1]
-        opened.setdefault(owner, set()).add(number if "mpcpipe.runtime.start" in words else "launcher")
+        opened.setdefault(owner, set()).add(number if "mpcpipe.launch.start" in words else "launcher")
     assert opened == {"alice": {"0"}, "bob": {"1"}}
 
 

@@ -24,12 +24,12 @@ from mpcpipe.protocol.replicated3 import Replicated3
 from mpcpipe.random.tape import PrgTape
 from mpcpipe.ring.fixed import FixedPoint
 from mpcpipe.ring.ring import Ring
-from mpcpipe.runtime.channel import Channel
-from mpcpipe.runtime.fellows import Fellows
-from mpcpipe.runtime.follow import follow
-from mpcpipe.runtime.lead import LeadCrew
 from mpcpipe.runtime.model import secrets, start_weights
 from mpcpipe.runtime.pipeline import Arrangement
+from mpcpipe.runtime.processes.channel import Channel
+from mpcpipe.runtime.processes.fellows import Fellows
+from mpcpipe.runtime.processes.follow import follow
+from mpcpipe.runtime.processes.lead import LeadCrew
 from mpcpipe.runtime.stage import Stage
 from mpcpipe.runtime.worker import Shared, Task
 from tests.runtime.crews import Rows, keys

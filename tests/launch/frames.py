@@ -30,8 +30,8 @@ def meeting(kind: str) -> Any:
         from mpcpipe.link.mpi import Mpi
 
         return Mpi()
+    from mpcpipe.launch.environment import launched
     from mpcpipe.link.distributed import Store
-    from mpcpipe.runtime.environment import launched
 
     found = launched(os.environ)
     assert found is not None and found.meeting is not None

@@ -18,9 +18,9 @@ from mpcpipe.plan.schedule import build
 from mpcpipe.protocol.additive2.linear import Operand
 from mpcpipe.protocol.base import Opening
 from mpcpipe.protocol.replicated4.evidence import Snapshot
-from mpcpipe.runtime import packing
-from mpcpipe.runtime.channel import SHARED_BYTES, Channel
-from mpcpipe.runtime.fellows import Fellows
+from mpcpipe.runtime.processes import packing
+from mpcpipe.runtime.processes.channel import SHARED_BYTES, Channel
+from mpcpipe.runtime.processes.fellows import Fellows
 
 DEADLINE_S = 20
 

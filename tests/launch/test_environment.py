@@ -11,10 +11,10 @@ from mpcpipe.cli.rank import needs_nobody
 from mpcpipe.errors import PlanError, UsageError
 from mpcpipe.job.load import load
 from mpcpipe.job.schema import Job
+from mpcpipe.launch.addresses import addresses_of, of_worker
+from mpcpipe.launch.environment import SLURM_FIRST_PORT, Launched, first_node, launched
+from mpcpipe.launch.ranks import Seat, Seating, local_seating, seating
 from mpcpipe.plan.schedule import build
-from mpcpipe.runtime.addresses import addresses_of, of_worker
-from mpcpipe.runtime.environment import SLURM_FIRST_PORT, Launched, first_node, launched
-from mpcpipe.runtime.ranks import Seat, Seating, local_seating, seating
 from tests import tiny
 
 TORCHRUN = {

@@ -18,14 +18,14 @@ import pytest
 from mpcpipe.errors import AuthError, ConnectError, UsageError
 from mpcpipe.job.load import load
 from mpcpipe.job.schema import Job
+from mpcpipe.launch import identity
+from mpcpipe.launch.environment import Launched
+from mpcpipe.launch.identity import protection
+from mpcpipe.launch.meeting import Machine, channels, check_place, fabric_of, hosts_of, machines, meet, places
+from mpcpipe.launch.ranks import Seating
 from mpcpipe.link.distributed import Store
 from mpcpipe.link.tls import Connection, TlsSocket
 from mpcpipe.plan.schedule import build
-from mpcpipe.runtime import identity
-from mpcpipe.runtime.environment import Launched
-from mpcpipe.runtime.identity import protection
-from mpcpipe.runtime.meeting import Machine, channels, check_place, fabric_of, hosts_of, machines, meet, places
-from mpcpipe.runtime.ranks import Seating
 from tests import tiny
 
 NAMES = ("alice", "bob", "carol")

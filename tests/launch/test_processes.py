@@ -7,12 +7,12 @@ import torch
 from torch import nn
 
 from mpcpipe.errors import PlanError
+from mpcpipe.launch.ranks import check_processes
 from mpcpipe.nn.adam import Adam
 from mpcpipe.plan.schedule import SCHEDULES, build
 from mpcpipe.protocol.additive2 import Additive2
 from mpcpipe.protocol.base import Opening
 from mpcpipe.protocol.replicated4 import Replicated4
-from mpcpipe.runtime.ranks import check_processes
 from tests.launch import apart
 from tests.runtime import crews
 from tests.runtime.test_pipeline import SHAPE, assert_equal, sequential, small_net

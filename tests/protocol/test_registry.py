@@ -29,7 +29,7 @@ def test_a_wrong_name_gets_the_nearest_right_one() -> None:
 
 def test_the_command_line_answers_without_torch() -> None:
     code = (
-        "import sys, mpcpipe.cli.train, mpcpipe.cli.check, mpcpipe.cli.doctor, mpcpipe.runtime.start;"
+        "import sys, mpcpipe.cli.train, mpcpipe.cli.check, mpcpipe.cli.doctor, mpcpipe.launch.start;"
         "from mpcpipe.job.load import load; load(sys.argv[1]); assert 'torch' not in sys.modules"
     )
     digits = Path(__file__).parents[2] / "examples" / "digits.toml"

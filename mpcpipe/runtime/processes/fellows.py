@@ -15,8 +15,8 @@ from typing import Any
 
 from mpcpipe.errors import MpcpipeError, PeerLost, by_name
 from mpcpipe.plan.actions import Done, Schedule
-from mpcpipe.runtime.channel import Channel
 from mpcpipe.runtime.handover import Handover
+from mpcpipe.runtime.processes.channel import Channel
 
 
 class Fellows(Handover):

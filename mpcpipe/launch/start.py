@@ -1,4 +1,4 @@
-"""What the launcher starts for each party: `python -m mpcpipe.runtime.start OPTIONS`.
+"""What the launcher starts for each party: `python -m mpcpipe.launch.start OPTIONS`.
 
 Importing torch takes seconds. Before that, this process is tied to its launcher's life and made to end quietly on
 Ctrl-C, so that there is no moment in which it can be left behind or answer with a traceback.
@@ -11,8 +11,8 @@ import os
 import signal
 import sys
 
-from mpcpipe.runtime.launch import PartyOptions
-from mpcpipe.runtime.leave import leave
+from mpcpipe.launch.leave import leave
+from mpcpipe.launch.machine import PartyOptions
 
 _PR_SET_PDEATHSIG = 1
 
@@ -25,7 +25,7 @@ def main() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != options.launcher_pid:  # it was gone before the tie was made
         sys.exit(1)
-    from mpcpipe.runtime.party import run_for_launcher  # imports torch
+    from mpcpipe.launch.party import run_for_launcher  # imports torch
 
     leave(run_for_launcher(options))
 

@@ -1,4 +1,4 @@
-"""One party of a job, from its job file to its report. `runtime.start` is what the launcher starts."""
+"""One party of a job, from its job file to its report. `launch.start` is what the launcher starts."""
 
 from __future__ import annotations
 
@@ -22,6 +22,12 @@ from mpcpipe.job.load import load
 from mpcpipe.job.model import build_chain, digests
 from mpcpipe.job.schema import Job
 from mpcpipe.job.units import bytes_per_s
+from mpcpipe.launch.around import Around, inherited
+from mpcpipe.launch.identity import identity_of, protection
+from mpcpipe.launch.machine import PartyOptions
+from mpcpipe.launch.present import present_names
+from mpcpipe.launch.ranks import worker_name
+from mpcpipe.launch.stored import insecure_keys, stored_of
 from mpcpipe.link.base import Mesh
 from mpcpipe.link.mesh import connect
 from mpcpipe.link.network import Network
@@ -33,20 +39,14 @@ from mpcpipe.random.tape import Holders, PrgTape
 from mpcpipe.ring import native, shadow
 from mpcpipe.ring.fixed import FixedPoint
 from mpcpipe.ring.ring import Ring
-from mpcpipe.runtime.around import Around, inherited
-from mpcpipe.runtime.channel import Channel
 from mpcpipe.runtime.checkpoints import RESUMES, open_checkpoints
 from mpcpipe.runtime.events import Emit, to_file_descriptor
 from mpcpipe.runtime.feed import Feed
-from mpcpipe.runtime.fellows import Fellows
-from mpcpipe.runtime.identity import identity_of, protection
 from mpcpipe.runtime.kernels import choose_kernels, write_choice
-from mpcpipe.runtime.launch import PartyOptions
 from mpcpipe.runtime.memory import keep_freed_memory
 from mpcpipe.runtime.pipeline import Arrangement, arrange
-from mpcpipe.runtime.present import present_names
-from mpcpipe.runtime.ranks import worker_name
-from mpcpipe.runtime.stored import insecure_keys, stored_of
+from mpcpipe.runtime.processes.channel import Channel
+from mpcpipe.runtime.processes.fellows import Fellows
 from mpcpipe.runtime.trainer import Trainer
 from mpcpipe.services.base import Services
 from mpcpipe.services.registry import services_of
@@ -316,7 +316,7 @@ def stop_on_signals() -> None:
 
 
 def run_for_launcher(options: PartyOptions) -> int:
-    """A party that `runtime.start` was asked for: reports by events, its output is its log. Returns the exit code."""
+    """A party that `launch.start` was asked for: reports by events, its output is its log. Returns the exit code."""
     assert options.events_fd is not None
     stop_on_signals()
     emit = to_file_descriptor(options.events_fd)

@@ -14,9 +14,9 @@ import pytest
 
 from mpcpipe.job.load import load
 from mpcpipe.job.schema import Job
+from mpcpipe.launch import party
+from mpcpipe.launch.machine import PartyOptions
 from mpcpipe.random.tape import PrgTape
-from mpcpipe.runtime import party
-from mpcpipe.runtime.launch import PartyOptions
 from tests import tiny
 
 SETTINGS = ("checkpoint.every=2", "evaluate.every=1", "train.steps=6", "pipeline.microbatches=2", "run.threads=1")

@@ -17,8 +17,8 @@ from mpcpipe.link.base import Mesh
 from mpcpipe.nn.layers import walk
 from mpcpipe.plan.actions import Schedule
 from mpcpipe.runtime.crew import counts
-from mpcpipe.runtime.fellows import Fellows
 from mpcpipe.runtime.memory import peak_rss_bytes
+from mpcpipe.runtime.processes.fellows import Fellows
 from mpcpipe.runtime.record import Measured, Span
 from mpcpipe.runtime.stage import Stage
 from mpcpipe.runtime.worker import Shared, Task, Worker

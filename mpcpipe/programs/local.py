@@ -23,6 +23,7 @@ from mpcpipe.errors import UsageError
 from mpcpipe.link.memory import MemoryNetwork
 from mpcpipe.nn.fixed import Fixed, at_most, divided, product
 from mpcpipe.nn.layers.activation import COMPARED_BITS
+from mpcpipe.programs.secret import Public, Secret, aligned
 from mpcpipe.protocol import rounds
 from mpcpipe.protocol.base import Opening, Protocol
 from mpcpipe.protocol.registry import protocol_named
@@ -31,7 +32,6 @@ from mpcpipe.random.tape import Holders, PrgTape
 from mpcpipe.ring.bilinear import MATMUL, MUL, Bilinear, Shape
 from mpcpipe.ring.fixed import FixedPoint
 from mpcpipe.ring.ring import Ring
-from mpcpipe.runtime.secret import Public, Secret, aligned
 
 T = TypeVar("T")
 

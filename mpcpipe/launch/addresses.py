@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mpcpipe.errors import UsageError
 from mpcpipe.job.schema import Job
-from mpcpipe.runtime.present import present_names
+from mpcpipe.launch.present import present_names
 
 Address = tuple[str, int]
 

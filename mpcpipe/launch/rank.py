@@ -11,14 +11,15 @@ from typing import Any
 
 from mpcpipe.errors import Interrupted, MpcpipeError
 from mpcpipe.job.schema import Job
+from mpcpipe.launch.around import Around
+from mpcpipe.launch.environment import Launched
+from mpcpipe.launch.machine import PartyOptions
+from mpcpipe.launch.meeting import Machine, Meeting, channels, check_place, fabric_of, hosts_of, machines, meet, places
+from mpcpipe.launch.ranks import Seat, Seating, seating
+from mpcpipe.launch.runs import new_folder
 from mpcpipe.link.fabric import Fabric
-from mpcpipe.runtime.around import Around
-from mpcpipe.runtime.environment import Launched
+from mpcpipe.plan.given import given_schedule
 from mpcpipe.runtime.events import Emit
-from mpcpipe.runtime.launch import PartyOptions
-from mpcpipe.runtime.meeting import Machine, Meeting, channels, check_place, fabric_of, hosts_of, machines, meet, places
-from mpcpipe.runtime.ranks import Seat, Seating, schedule_of, seating
-from mpcpipe.runtime.runs import new_folder
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def join(
         job, changes = _planned(meeting, job, changes, min(beside, len(job.parties.names)), plan)
     try:
         check_place(job, where)
-        seats = seating(job, schedule_of(job), found.world, found.by)
+        seats = seating(job, given_schedule(job), found.world, found.by)
     except MpcpipeError as error:
         raise Alike(error, meeting) from error
     own = new_folder(job) if meeting.rank == 0 else None
@@ -109,7 +110,7 @@ def work(
     given: tuple[tuple[str, int], ...] | None,
 ) -> dict[str, Any]:
     """This rank's part, to its end; its party's report if it leads the party, else {}."""
-    from mpcpipe.runtime.party import run_party
+    from mpcpipe.launch.party import run_party
 
     job, meeting, seats, seat = company.job, company.meeting, company.seating, company.seat
     with places(meeting, job, seats, company.machines, given) as found:

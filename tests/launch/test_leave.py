@@ -5,7 +5,7 @@ import sys
 
 PROGRAM = """
 import atexit
-from mpcpipe.runtime.leave import leave
+from mpcpipe.launch.leave import leave
 atexit.register(print, "taken apart")
 print("said", end="")
 leave(7)

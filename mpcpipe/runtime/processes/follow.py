@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from mpcpipe.link.base import Mesh
-from mpcpipe.runtime.fellows import Fellows
-from mpcpipe.runtime.lead import carry_out, put_state, state, took_of
 from mpcpipe.runtime.pipeline import Arrangement
+from mpcpipe.runtime.processes.fellows import Fellows
+from mpcpipe.runtime.processes.lead import carry_out, put_state, state, took_of
 from mpcpipe.runtime.worker import Shared, Worker
 
 LEADER = 0

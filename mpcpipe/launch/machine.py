@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import Any
 
 from mpcpipe.errors import Interrupted, MpcpipeError, PeerLost
-from mpcpipe.runtime.addresses import of_worker
+from mpcpipe.launch.addresses import of_worker
+from mpcpipe.launch.ranks import Seat, Seating
 from mpcpipe.runtime.events import Event, Lines
-from mpcpipe.runtime.ranks import Seat, Seating
 
 GRACE_S = 2.5
 """After the first failure, what the other parties get to report and end by themselves."""
@@ -212,7 +212,7 @@ def _start(options: PartyOptions, name: str, log_file: Path) -> Party:
         described = replace(options, events_fd=write)
         with log_file.open("wb") as log, _held_back(signal.SIGINT):
             process = subprocess.Popen(  # noqa: S603  nothing of it is the user's but what mpcpipe itself reads
-                [sys.executable, "-m", "mpcpipe.runtime.start", described.pack()],
+                [sys.executable, "-m", "mpcpipe.launch.start", described.pack()],
                 pass_fds=[
                     fd for fd in (options.listener_fd, write, *options.channel_fds) if fd is not None and fd >= 0
                 ],

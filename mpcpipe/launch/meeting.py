@@ -26,14 +26,14 @@ from typing import Any, Protocol
 
 from mpcpipe.errors import AuthError, ConnectError, UsageError
 from mpcpipe.job.schema import Job
+from mpcpipe.launch.environment import Launched
+from mpcpipe.launch.identity import identity_of
+from mpcpipe.launch.ranks import Seat, Seating
 from mpcpipe.link.fabric import Fabric
 from mpcpipe.link.mesh import listen
 from mpcpipe.link.pinned import context
 from mpcpipe.link.secure import require_loopback
 from mpcpipe.link.tls import Connection, TlsSocket
-from mpcpipe.runtime.environment import Launched
-from mpcpipe.runtime.identity import identity_of
-from mpcpipe.runtime.ranks import Seat, Seating
 
 HOST_VARIABLE = "MPCPIPE_HOST"
 _WHO = struct.Struct("<I16s")

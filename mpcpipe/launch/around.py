@@ -6,10 +6,10 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from mpcpipe.launch.machine import PartyOptions
 from mpcpipe.link.fabric import Fabric
 from mpcpipe.link.tcp import prepare
 from mpcpipe.link.tls import Connection
-from mpcpipe.runtime.launch import PartyOptions
 
 
 @dataclass(frozen=True)

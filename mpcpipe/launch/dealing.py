@@ -19,16 +19,16 @@ from mpcpipe.dealt.ticket import TICKET, Ticket, sync_folder, write_new
 from mpcpipe.errors import JobError, StoreError
 from mpcpipe.job.model import build_chain
 from mpcpipe.job.schema import Job
+from mpcpipe.launch.machine import PartyOptions
+from mpcpipe.launch.party import agreed_of, trainer_of
+from mpcpipe.launch.stored import insecure_keys
 from mpcpipe.link.base import Mesh
 from mpcpipe.protocol.registry import protocol_named
 from mpcpipe.random.keys import own_key
 from mpcpipe.random.tape import Holders
 from mpcpipe.runtime.events import Event
-from mpcpipe.runtime.launch import PartyOptions
 from mpcpipe.runtime.memory import keep_freed_memory
-from mpcpipe.runtime.party import agreed_of, trainer_of
 from mpcpipe.runtime.pipeline import arrange
-from mpcpipe.runtime.stored import insecure_keys
 
 RECEIVER = 1
 """The party that is sent corrections."""

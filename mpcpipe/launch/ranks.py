@@ -10,13 +10,11 @@ A party's workers have consecutive ranks, so launchers that fill one machine aft
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from mpcpipe.errors import PlanError, UsageError
 from mpcpipe.job.schema import Job
 from mpcpipe.plan.actions import Schedule, Worker
-from mpcpipe.plan.check import validate
-from mpcpipe.plan.schedule import build
+from mpcpipe.plan.given import given_schedule
 
 
 @dataclass(frozen=True)
@@ -90,24 +88,9 @@ def local_seating(job: Job) -> Seating | None:
     """All seats, where the job says that workers are processes; else None. Errors: PlanError."""
     if job.pipeline.workers == "threads":
         return None
-    schedule = schedule_of(job)
+    schedule = given_schedule(job)
     check_processes(schedule)
     return Seating(job.parties.names, schedule, len(schedule.workers)) if len(schedule.workers) > 1 else None
-
-
-def schedule_of(job: Job) -> Schedule:
-    """The schedule of one step that the job's [pipeline] asks for. Whether its layers exist is checked elsewhere."""
-    p = job.pipeline
-    if p.file is not None:
-        from mpcpipe.runtime.pipeline import from_file  # imports torch
-
-        return from_file(Path(p.file), len(p.stages), p.microbatches)
-    slots = p.slots or (1,) * len(p.stages)
-    if len(slots) != len(p.stages):
-        raise PlanError(f"pipeline.slots has {len(slots)} numbers; pipeline.stages makes {len(p.stages)} stages")
-    schedule = build(p.schedule, slots, p.microbatches)
-    validate(schedule)
-    return schedule
 
 
 def check_processes(schedule: Schedule) -> None:

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from mpcpipe.cli.keys import keys
 from mpcpipe.errors import AuthError, JobError, UsageError
 from mpcpipe.job.schema import Job
-from mpcpipe.runtime import identity
-from mpcpipe.runtime.identity import identity_of, protection
+from mpcpipe.launch import identity
+from mpcpipe.launch.identity import identity_of, protection
 from tests.job.jobs import written
 
 NAMES = ("alice", "bob", "carol")

@@ -12,11 +12,11 @@ from mpcpipe.dealt.ticket import Ticket, claim, look
 from mpcpipe.errors import StoreError, UsageError
 from mpcpipe.job.digest import apart
 from mpcpipe.job.schema import Job
+from mpcpipe.launch.around import Around
+from mpcpipe.launch.machine import PartyOptions
 from mpcpipe.link.base import Mesh
 from mpcpipe.protocol.registry import known_protocol
 from mpcpipe.random.tape import Holders
-from mpcpipe.runtime.around import Around
-from mpcpipe.runtime.launch import PartyOptions
 
 
 def insecure_keys(holders: Iterable[Holders], seed: int) -> dict[Holders, bytes]:

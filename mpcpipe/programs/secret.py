@@ -17,7 +17,7 @@ from mpcpipe.protocol.rounds import Operation
 from mpcpipe.ring.bilinear import Shape
 
 if TYPE_CHECKING:
-    from mpcpipe.runtime.local import Party
+    from mpcpipe.programs.local import Party
 
 Public = float | torch.Tensor
 """What all parties know: a number or a tensor, the same at each."""

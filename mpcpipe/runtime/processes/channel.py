@@ -31,7 +31,7 @@ import torch
 from mpcpipe.errors import FrameError, MpcpipeError
 from mpcpipe.link.frame import memory_of
 from mpcpipe.link.tls import Connection
-from mpcpipe.runtime import packing
+from mpcpipe.runtime.processes import packing
 
 SHARED_BYTES = 64 << 10
 """Smaller tensors travel with the message: cheaper than mapping memory."""

@@ -1,0 +1,1 @@
+"""Does this machine compute rightly? A small secure computation, and every kernel beside plain torch."""
