@@ -8,7 +8,8 @@
 Sequential and pipelined runs take turns; seconds are medians over all steps of all turns. The bound of a pipelined
 step is max(C, B, T0 / K): C the processor seconds over the cores, of the parties and of the emulated network (which is
 on the same cores), B the bytes of the busiest party over the rate, T0 the sequential step, K the pieces in flight; all
-from the same runs. "off" is how far the prediction of `mpcpipe plan` is from what was measured.
+from the same runs. "off" is how far the prediction of `mpcpipe plan` is from what was measured; the plan is told what a
+byte takes of the emulator, by the first sequential run. Where the plan says that `link.rate` pays, it is shown, too.
 
 The network `balance` has 0.2 ms and the rate at which a step's bytes take as long as its computing, by a first run.
 See lab.py for what NETLAB must do. What fails is named, and left out.
@@ -31,9 +32,6 @@ from lab import HERE, NETS, PARTIES, Lab, Net, protocol_settings, step_s
 BALANCE = "balance"
 PUBLISHED = {"w1": [0, 2], "w2avg": [0, 3, 6], "w2max": [0, 3, 6], "w3": [0, 3], "w4": [0, 12]}
 CHOICES = ("stages", "slots", "microbatches", "pieces", "schedule")
-# A percent below the line's rate, so that its queue stays empty.
-PACED = 0.99
-SLOW_MBIT = 300
 
 
 @dataclass(frozen=True)
@@ -119,10 +117,10 @@ def network(lab: Lab, work: str, name: str) -> Net:
     return Net(f"{mbit} Mbit/s", NETS["lan"][0], mbit)
 
 
-def planned(lab: Lab, work: str, net: Net, given: dict[str, Any]) -> dict[str, Any]:
-    """What `mpcpipe plan` says for this network."""
+def planned(lab: Lab, work: str, net: Net, hub_s: float, given: dict[str, Any]) -> dict[str, Any]:
+    """What `mpcpipe plan` says for this network, a byte of which takes `hub_s` of the cores."""
     command = [sys.executable, "-m", "mpcpipe", "plan", str(HERE / f"{work}.toml"), "--json", "-"]
-    command += ["--net", f"rtt={net.rtt_ms}ms,rate={net.mbit}Mbit/s"]
+    command += ["--net", f"rtt={net.rtt_ms}ms,rate={net.mbit}Mbit/s,hub={hub_s * 1e9:.2f}ns"]
     for key, value in {**protocol_settings(lab.protocol), **given}.items():
         command += ["--set", f"{key}={value}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -132,44 +130,43 @@ def planned(lab: Lab, work: str, net: Net, given: dict[str, Any]) -> dict[str, A
     return plan
 
 
-def settings_of(plan: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+def settings_of(plan: dict[str, Any]) -> dict[str, Any]:
     """A plan as settings of the job."""
     head = plan["schedule"].splitlines()[0]
+    paced = {"link.rate": json.dumps(plan["link_rate"])} if "link_rate" in plan else {}
     return {
         "pipeline.stages": [stage["first"] for stage in plan["stages"]],
         "pipeline.slots": [stage["slots"] for stage in plan["stages"]],
         "pipeline.microbatches": int(head.split("micro-batches ")[1].split(",")[0]),
         "pipeline.pieces": plan["pieces"],
         "pipeline.schedule": f'"{head.split()[1].rstrip(":")}"',
-        **{key: value for key, value in given.items() if key.startswith("link.")},
+        **paced,
     }
 
 
-def arrangements(lab: Lab, work: str, net: Net, args: argparse.Namespace) -> list[Arrangement]:
-    """Sequential, and what was asked for, as the planner has it. Keys that are not fixed are left to it."""
+def arrangements(lab: Lab, work: str, net: Net, first: dict[str, Any], args: argparse.Namespace) -> list[Arrangement]:
+    """Sequential, with its first run, and what was asked for, as the planner has it. Keys not fixed are left to it."""
     fixed = dict(item.split("=", 1) for item in args.set)
-    paced = {"link.rate": f'"{PACED * net.mbit:g}Mbit/s"'} if net.mbit <= SLOW_MBIT else {}
     stale = {"pipeline.schedule": '"async"', "pipeline.microbatches": 1}
     cut = PUBLISHED[work]
     wanted: dict[str, dict[str, Any]] = {"auto": fixed}
     if args.published:
         wanted["published"] = {"pipeline.stages": cut}
     if args.stale:
-        wanted["async"] = {**stale, **paced}
-        wanted["async, published"] = {
-            **stale,
-            "pipeline.stages": cut,
-            "pipeline.slots": [1] * len(cut),
-            "pipeline.pieces": 2,
-            **paced,
-        }
+        one_each = {"pipeline.stages": cut, "pipeline.slots": [1] * len(cut), "pipeline.pieces": 2}
+        wanted |= {"async": stale, "async, published": {**stale, **one_each}}
+    hub_s = first["emulator_cpu_s"] / sum(first["sent_bytes_per_step"])
     found: list[Arrangement] = []
     for name, given in wanted.items():
         open_keys = {f"pipeline.{key}": '"auto"' for key in CHOICES}
-        plan = planned(lab, work, net, {**open_keys, **given})
+        plan = planned(lab, work, net, hub_s, {**open_keys, **given})
         if not found:
-            found.append(Arrangement("sequential", {}, plan["sequential_step_s"]))
-        found.append(Arrangement(name, settings_of(plan, given), plan["predicted_step_s"]))
+            found.append(Arrangement("sequential", {}, plan["sequential_step_s"], [first]))
+        paced = plan.get("with_link_rate")
+        if paced is None or name == "auto":
+            found.append(Arrangement(name, settings_of(plan), plan["predicted_step_s"]))
+        if paced is not None:
+            found.append(Arrangement(f"{name}, paced", settings_of(paced), paced["predicted_step_s"]))
     return found
 
 
@@ -178,7 +175,7 @@ def compare(lab: Lab, work: str, net: Net, ways: list[Arrangement], turns: int) 
     failed: set[str] = set()
     for turn in range(turns):
         for way in ways:
-            if way.name in failed:
+            if way.name in failed or len(way.runs) > turn:
                 continue
             try:
                 way.runs.append(lab.run(work, net, way.settings))
@@ -263,8 +260,10 @@ def main() -> None:
         for name in args.net or ["lan", "metro", "500", "200"]:
             try:
                 net = network(lab, work, name)
-                found = compare(lab, work, net, arrangements(lab, work, net, args), args.turns)
-            except (RuntimeError, OSError) as error:
+                first = lab.run(work, net, {})
+                print(f"{work} {net.name} sequential: {step_s([first]):.3f} s", file=sys.stderr)
+                found = compare(lab, work, net, arrangements(lab, work, net, first, args), args.turns)
+            except (RuntimeError, OSError, ValueError, KeyError) as error:
                 print(f"{work} on {name} failed: {error}", file=sys.stderr)
                 continue
             print("\n".join(map(str, found)), flush=True)

@@ -2,7 +2,7 @@
 simulated step.
 
 Dynamic programming proposes cuts and slots, such that the busiest worker has as little to do as possible; a bound that
-no schedule can beat sorts the proposals; the simulator decides, and stops where no bound promises a better one.
+no schedule can beat sorts the proposals; the simulator decides, and looks at nothing whose bound is above the best.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from mpcpipe.errors import PlanError
@@ -26,8 +26,11 @@ EXACT = ("sequential", "1f1b", "gpipe", "zero-bubble", "interleaved")
 """What `auto` chooses among: schedules whose result is that of the sequential run."""
 
 ASYNC_STEPS = 8
-TIE = 0.005
-"""Steps that differ by less than this share are the same; then fewer workers and micro-batches win."""
+STALE_STAGES = 3
+"""Of `async` where it is left to the planner: gradients are stale by at most one step less."""
+TIE = 0.02
+"""Steps that differ by less than this share are the same, as the simulator is no better; then fewer workers and
+micro-batches win."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +48,14 @@ class Wish:
     schedule: str | Schedule | None = None
     pieces: int | None = None
     max_workers: int = 6
-    max_simulations: int = 200
+    max_simulations: int = 300
     loss_alone: bool = False
 
 
 ANYTHING = Wish()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Candidate:
     """One way to do it, and what limits it."""
 
@@ -108,15 +111,16 @@ def choose(nodes_of: NodesOf, layers: int, batch_size: int, net: Net, cores: flo
             f"schedule {wish.schedule} with at most {wish.max_workers} workers; give fewer of them"
         )
     search = _Search(net, cores, wish.max_simulations)
-    for candidate in sorted(found, key=lambda c: (c.bound.bound_s, c.effort)):
+    # Many workers have low bounds and seldom reach them: as many simulations for what needs little.
+    promising, modest = sorted(found, key=lambda c: (c.bound.bound_s, c.effort)), sorted(found, key=lambda c: c.effort)
+    for candidate in dict.fromkeys(itertools.chain.from_iterable(zip(promising, modest, strict=True))):
         search.look_at(candidate)
     best, simulation = search.best()
-    while wish.starts is None and not isinstance(wish.schedule, Schedule):
-        for starts in _shifted(best.cut.starts, layers):
-            cut = Cut(cached, starts, batch_size, best.cut.microbatches, best.cut.pieces)
-            limit = bound(best.schedule, cut.trace, net, cores, sequential_s)
-            found.append(Candidate(cut, best.schedule, limit))
-            search.look_at(found[-1], more=20)
+    while not isinstance(wish.schedule, Schedule):
+        for cut, schedule in _near(best, cached, layers, wish):
+            limit = bound(schedule, cut.trace, net, cores, sequential_s)
+            found.append(Candidate(cut, schedule, limit))
+            search.look_at(found[-1], more=40)
         if search.best()[0] is best:
             break
         best, simulation = search.best()
@@ -145,6 +149,22 @@ class _Search:
         self.simulated += 1
         if self.found is None or _better(candidate, result, *self.found):
             self.found = candidate, result
+
+
+def _near(best: Candidate, nodes_of: NodesOf, layers: int, wish: Wish) -> Iterator[tuple[Cut, Schedule]]:
+    """The best with another number of pieces, another schedule, or another cut."""
+    cut, schedule = best.cut, best.schedule
+    if schedule.name == "sequential":
+        return
+    if wish.schedule is None:
+        for name in ("1f1b", "gpipe", "zero-bubble"):
+            if name != schedule.name and _suits(name, schedule.slots, cut.pieces):
+                yield cut, build(name, schedule.slots, schedule.microbatches)
+    for pieces in _pieces(wish):
+        if pieces != cut.pieces and _suits(schedule.name, schedule.slots, pieces):
+            yield replace(cut, pieces=pieces, _cache={}), schedule
+    for starts in _shifted(cut.starts, layers) if wish.starts is None else ():
+        yield replace(cut, starts=starts, _cache={}), schedule
 
 
 def _shifted(starts: tuple[int, ...], layers: int) -> Iterator[tuple[int, ...]]:
@@ -253,7 +273,8 @@ def _proposals(
         yield wish.starts or (0,), (1,) * max(1, stages)
         return
     least = max(1, stages, sum(wish.slots or ()))
-    for workers in [least] if wish.slots else range(least, max(least, wish.max_workers) + 1):
+    most_workers = min(wish.max_workers, STALE_STAGES) if wish.schedule == "async" else wish.max_workers
+    for workers in [least] if wish.slots else range(least, max(least, most_workers) + 1):
         for scarce in (1.0, max(1.0, workers / cores)):
             costs = _node_costs(nodes_of, batch_size, count, net, cores, wish.loss_alone, scarce)
             most = tuple(wish.slots) if wish.slots else None
