@@ -91,12 +91,9 @@ class Arrangement:
 
     @property
     def in_flight(self) -> int:
-        """Pieces that may be under way at a time; without a flush each worker has one micro-batch."""
+        """Pieces that may be under way at a time: of every worker, whose weight gradients may wait for later."""
         s = self.settings
-        if not s:
-            return 1
-        stale = "async" in s["pipeline.schedule"]
-        return int((sum(s["pipeline.slots"]) if stale else s["pipeline.microbatches"]) * s["pipeline.pieces"])
+        return int(sum(s["pipeline.slots"]) * s["pipeline.pieces"]) if s else 1
 
     def __str__(self) -> str:
         s = {key.partition(".")[2]: value for key, value in self.settings.items()}
@@ -216,7 +213,8 @@ def row(work: str, net: Net, way: Arrangement, sequential: list[dict[str, Any]])
 
 def picture(rows: list[Row]) -> str:
     """A bar for each row: a pipelined step as a share of the sequential one, and where its bound is."""
-    left, scale, line = 330, 420, 34
+    labels = [f"{row.work}, {row.net}: {row.arrangement}" for row in rows]
+    left, scale, line = 20 + 6 * max(map(len, labels), default=0), 420, 34
     height = 40 + line * len(rows)
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + scale + 70} {height}" '
@@ -224,11 +222,11 @@ def picture(rows: list[Row]) -> str:
         f'<rect width="{left + scale + 70}" height="{height}" fill="white"/>',
         f'<text x="{left}" y="18">a pipelined step, sequential = the grey bar; the mark is the bound</text>',
     ]
-    for number, row in enumerate(rows):
+    for number, (row, label) in enumerate(zip(rows, labels, strict=True)):
         y = 30 + line * number
         width, mark = scale * row.step_s / row.sequential_s, scale * row.bound_s / row.sequential_s
         out += [
-            f'<text x="{left - 8}" y="{y + 15}" text-anchor="end">{row.work}, {row.net}: {row.arrangement}</text>',
+            f'<text x="{left - 8}" y="{y + 15}" text-anchor="end">{label}</text>',
             f'<rect x="{left}" y="{y}" width="{scale}" height="22" fill="#e4e7eb"/>',
             f'<rect x="{left}" y="{y}" width="{width:.0f}" height="22" fill="#1f6feb"/>',
             f'<rect x="{left + mark:.0f}" y="{y - 3}" width="2" height="28" fill="#d1570a"/>',
