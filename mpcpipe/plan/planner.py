@@ -47,7 +47,6 @@ def plan_for(
 
     Parties measure different seconds, so one of them plans, and tells the others. Errors: PlanError, as `choose`.
     """
-    setting = replace(setting, pieces=1)  # the planner makes them itself
     here = this_machine(cache) if machine is None else machine
     nodes_of = measured(chain, setting, here, cache) if machine is None else estimated(chain, setting, machine)
     cores = core_share(here, local_parties)
@@ -62,14 +61,16 @@ def _two_sizes(batch_size: int) -> tuple[int, int]:
 
 
 def estimated(chain: Chain, setting: Setting, machine: Machine) -> NodesOf:
-    """Layers in seconds, from the machine's rates."""
+    """Layers in seconds, from the machine's rates, without the setting's pieces: a `Cut` makes them."""
+    setting = replace(setting, pieces=1)
     few, many = _two_sizes(setting.batch_size)
     at = [nodes(chain_costs(chain, setting, rows).layers, machine) for rows in (few, many)]
     return between(at[0], few, at[1], many)
 
 
 def measured(chain: Chain, setting: Setting, machine: Machine, cache: Path | None = None) -> NodesOf:
-    """Layers in seconds, measured here the first time and kept. `machine` says what rounds cost."""
+    """The same, measured here the first time and kept. `machine` says what rounds cost."""
+    setting = replace(setting, pieces=1)
     few, many = _two_sizes(setting.batch_size)
     rows = (few, many) if few < many else (few,)
     key = {**signature(chain, setting), "rows": list(rows)}

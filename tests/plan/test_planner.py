@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from mpcpipe.plan.machine import device
 from mpcpipe.plan.net import NETS
 from mpcpipe.plan.partition import Wish
 from mpcpipe.plan.plan import Plan, timeline
-from mpcpipe.plan.planner import measured, plan_for, signature
+from mpcpipe.plan.planner import estimated, measured, plan_for, signature
 from mpcpipe.plan.profile import this_machine
 from mpcpipe.protocol.plaintext import Plaintext
 from mpcpipe.protocol.replicated3 import Replicated3
@@ -55,6 +56,12 @@ def test_measurements_are_kept(chain: Chain, tmp_path: Path) -> None:
     first = measured(chain, SETTING, machine, tmp_path)(16)
     assert measured(chain, SETTING, machine, tmp_path)(16) == first
     assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_layers_are_whole_whatever_the_pieces_of_the_job() -> None:
+    lenet = convert(zoo.lenet(), (1, 28, 28))
+    large, in_pieces = replace(SETTING, batch_size=64), replace(SETTING, batch_size=64, pieces=2)
+    assert estimated(lenet, in_pieces, device("h100"))(32) == estimated(lenet, large, device("h100"))(32)
 
 
 def test_what_measurements_depend_on(chain: Chain) -> None:
