@@ -83,7 +83,7 @@ def plan(
                 ("a step is", f"{_parts(found.compute_s, found.bytes_s, found.latency_s)}"),
                 ("machine", f"{found.machine}, {found.cores:.2g} cores a party" + ("  (estimated)" if device else "")),
                 ("why", found.why),
-                ("in the job file", _keys(overrides_of(found))),
+                ("in the job file", keys_of(overrides_of(found))),
                 *_with_link_rate(paced, overrides_of(paced[1]) if paced else []),
             ]
         )
@@ -99,7 +99,8 @@ def plan(
     console.write_json(json_file, shown)
 
 
-def _keys(overrides: list[str]) -> str:
+def keys_of(overrides: list[str]) -> str:
+    """What the job file is to say."""
     return "[pipeline] " + ", ".join(o.removeprefix("pipeline.") for o in overrides)
 
 
@@ -109,7 +110,7 @@ def _with_link_rate(paced: tuple[str, Plan] | None, overrides: list[str]) -> lis
         return []
     rate, plan = paced
     text = f'{plan.predicted_step_s:.3f} s with [link] rate="{rate}" (each party: a percent below its own line), '
-    return [("shorter still", text + _keys(overrides))]
+    return [("shorter still", text + keys_of(overrides))]
 
 
 def _arrangement(found: Plan) -> str:

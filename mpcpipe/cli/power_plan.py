@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mpcpipe.cli import console
 from mpcpipe.cli.options import all_overrides, with_job, with_json
+from mpcpipe.cli.plan import keys_of
 from mpcpipe.errors import UsageError
 from mpcpipe.job.load import load
 
@@ -61,7 +61,7 @@ def plan(
     power = described.services.power
     limits = Limits(power.cap_w or None, None, power.deadline_s or None)
     curve = Curve(card, card.memory_clocks_mhz[-1], card.sm_clocks_mhz)
-    nodes_of = estimated(chain, replace(setting_of(described), pieces=1), machine)
+    nodes_of = estimated(chain, setting_of(described), machine)
     batch = described.train.batch_size
     found = ways(nodes_of, len(chain.layers), batch, network, 1.0, wish_of(described), curve, limits)
     fastest = min(found, key=lambda way: way.full_s)
@@ -126,10 +126,9 @@ def _plain(way: Way) -> dict[str, Any]:
 
 
 def _keys(way: Way, job: Job) -> str:
+    from mpcpipe.runtime.planning import overrides_for
+
     cut, schedule = way.choice.best.cut, way.choice.best.schedule
-    said = (
-        f"[pipeline] stages={list(cut.starts)}, slots={list(schedule.slots)}, microbatches={cut.microbatches}, "
-        f'pieces={cut.pieces}, schedule="{schedule.name}"'
-    )
+    said = keys_of(overrides_for(cut.starts, schedule, cut.pieces))
     deadline_s = job.services.power.deadline_s
     return said + (f'  [services.power] policy="perseus", deadline_s={deadline_s:g}' if deadline_s else "")

@@ -158,12 +158,17 @@ def planned(job: Job, plan: Plan) -> Job:
 
 def overrides_of(plan: Plan) -> list[str]:
     """The plan's choice as `--set` would say it, and as a job file does."""
+    return overrides_for(plan.starts, plan.schedule, plan.pieces)
+
+
+def overrides_for(starts: Sequence[int], schedule: Schedule, pieces: int) -> list[str]:
+    """The same for any pipeline: first layers of its stages, schedule, pieces of a micro-batch."""
     return [
-        f"pipeline.stages={list(plan.starts)}",
-        f"pipeline.slots={list(plan.slots)}",
-        f"pipeline.microbatches={plan.microbatches}",
-        f"pipeline.pieces={plan.pieces}",
-        f'pipeline.schedule="{plan.schedule.name}"',
+        f"pipeline.stages={list(starts)}",
+        f"pipeline.slots={list(schedule.slots)}",
+        f"pipeline.microbatches={schedule.microbatches}",
+        f"pipeline.pieces={pieces}",
+        f'pipeline.schedule="{schedule.name}"',
     ]
 
 
