@@ -1,9 +1,9 @@
-"""Runs of a work on an emulated network, for pipeline.py: all parties by hand, with what the emulator takes as well.
+"""Runs on an emulated network, all parties by hand; for pipeline.py with what the emulator takes as well.
 
-LAB is a program that emulates a network: `LAB --parties N --rtt-ms R --mbit M --timeout S -- COMMAND ...` must start
-the command once for each party, each with a network address of its own, after filling in {rank} (the party's number
-from 0) and {host0}, {host1} ... (the parties' addresses), and end when all have, with a status other than 0 if one
-failed.
+LAB is a program that emulates a network: `LAB --parties N --timeout S NETWORK -- COMMAND ...`, NETWORK being
+`--net NAME` or `--rtt-ms R --mbit M`, must start the command once for each party, each with a network address of its
+own, after filling in {rank} (the party's number from 0) and {host0}, {host1} ... (the parties' addresses), and end when
+all have, with a status other than 0 if one failed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,15 @@ def protocol_settings(protocol: str) -> dict[str, Any]:
     return {"protocol.name": f'"{protocol}"', "parties.names": json.dumps(NAMES[: PARTIES[protocol]])}
 
 
+def by_hand(
+    program: str, network: Sequence[str], parties: int, timeout_s: float, command: Sequence[str], folder: str
+) -> list[str]:
+    """What runs `command` for each party on an emulated network; party I writes its result to FOLDER/I.json."""
+    hosts = ",".join(f"{{host{number}}}" for number in range(parties))
+    own = ["--json", f"{folder}/{{rank}}.json", "--party", "{rank}", "--hosts", hosts]
+    return [program, "--parties", str(parties), "--timeout", str(timeout_s), *network, "--", *command, *own]
+
+
 class Lab:
     """Runs a job on an emulated network, and reads what party 0 measured."""
 
@@ -62,14 +71,11 @@ class Lab:
             own = {"run.output": f'"{folder}/{{rank}}"', **protocol_settings(self.protocol)}
             for key, value in {**ALONE, **own, **settings}.items():
                 command += ["--set", f"{key}={value}"]
-            hosts = ",".join(f"{{host{number}}}" for number in range(parties))
-            command += ["--party", "{rank}", "--hosts", hosts, "--insecure-plaintext"]
-            lab = [sys.executable, self.program, "--parties", str(parties), "--timeout", str(self.timeout_s)]
-            lab += ["--rtt-ms", str(net.rtt_ms), "--mbit", str(net.mbit), "--"]
+            command.append("--insecure-plaintext")
+            network = ["--rtt-ms", str(net.rtt_ms), "--mbit", str(net.mbit)]
+            lab = by_hand(self.program, network, parties, self.timeout_s, command, folder)
             with open(f"{folder}/said", "w+") as said:
-                done = subprocess.Popen(
-                    [*lab, *command, "--json", f"{folder}/{{rank}}.json"], stdout=said, stderr=subprocess.STDOUT
-                )
+                done = subprocess.Popen(lab, stdout=said, stderr=subprocess.STDOUT)
                 emulator_s = _watch(done, self.timeout_s + 30)
                 said.seek(0)
                 if done.returncode:

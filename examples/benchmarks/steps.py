@@ -12,9 +12,7 @@ are medians, and ratios are medians of the ratios within a turn. Of several prot
 the peers are compared with. Bytes are those of the parties that have shares; what a dealer sends and computes stands in
 figures of its own. Prints a Markdown table.
 
-NETLAB is a program that emulates a network: `NETLAB --parties N --net NAME --timeout S -- COMMAND ...` must start the
-command once for each party, each with a network address of its own, after filling in {rank} (the party's number from
-0) and {host0}, {host1} ... (the parties' addresses), and end when all have, with a status other than 0 if one failed.
+NETLAB is a program that emulates a network: see lab.py.
 """
 
 from __future__ import annotations
@@ -31,7 +29,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
+from lab import HERE, NAMES, PARTIES, by_hand
+
 JOBS = ("w1", "w2avg", "w2max", "w3", "w4")
 WORKS = (*JOBS, "relu")
 TITLES = {
@@ -43,9 +42,7 @@ TITLES = {
     "relu": "ReLU of a million elements, forward",
 }
 PEER_PARTIES = {"crypten": 2, "spu": 3}
-PROTOCOL_PARTIES = {"replicated3": 3, "additive2": 3, "replicated4": 4}
 DEALERS = {"additive2": 2}
-NAMES = ("alice", "bob", "carol", "dave")
 FIGURES = ("step_s", "sent_mb", "rounds", "peak_mb", "cpu_s", "dealer_mb", "dealer_cpu_s")
 Figures = dict[str, float]
 
@@ -64,10 +61,8 @@ class Network:
             if self.program is None:
                 command = [*command, "--json", f"{folder}/0.json"]
             else:
-                hosts = ",".join(f"{{host{number}}}" for number in range(parties))
-                lab = [self.program, "--parties", str(parties), "--net", self.name, "--timeout", str(self.timeout_s)]
-                party = ["--json", f"{folder}/{{rank}}.json", "--party", "{rank}", "--hosts", hosts]
-                command = [*lab, "--", *command, *party, *(extra or [])]
+                command = [*command, *(extra or [])]
+                command = by_hand(self.program, ["--net", self.name], parties, self.timeout_s, command, folder)
             done = subprocess.run(
                 command, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False
             )
@@ -79,7 +74,7 @@ class Network:
 
 def ours(work: str, steps: int, network: Network, protocol: str = "replicated3") -> Figures:
     """Our figures: of `mpcpipe train`, or of relu.py."""
-    parties = PROTOCOL_PARTIES[protocol]
+    parties = PARTIES[protocol]
     if work == "relu":
         if protocol != "replicated3":
             raise RuntimeError("relu.py is for replicated3")
@@ -187,7 +182,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=5, help="steps a run, after one that is not counted")
     parser.add_argument("--repeat", type=int, default=3, help="runs of everybody")
     parser.add_argument(
-        "--protocol", action="append", choices=PROTOCOL_PARTIES, help="ours; the first is compared with: replicated3"
+        "--protocol", action="append", choices=PARTIES, help="ours; the first is compared with: replicated3"
     )
     parser.add_argument("--peer", type=peer_option, action="append", default=[], metavar="NAME=PYTHON")
     parser.add_argument("--net", default="none", help="the emulated network, by NETLAB's name: lan, metro, wan ...")
