@@ -179,8 +179,3 @@ def _longest_path(parts: Sequence[Part], curve: Curve, clocks: Mapping[str, int]
         at = max(parts[at].after, key=lambda before: ends[before])
         path.append(parts[at])
     return length_s, path
-
-
-def long_enough(parts: Sequence[Part]) -> bool:
-    """Are all actions that compute long enough for clocks of their own?"""
-    return all(part.compute_s + part.fixed_s >= LEAST_PHASE_S for part in parts if part.compute_s > 0)
