@@ -2,7 +2,7 @@
 
 What a party computes does not depend on values, so the other parties' messages are stand-ins (`drive`). Every piece
 between two rounds is timed by itself, for two numbers of rows; other numbers lie on the line through both
-(`stages.between`).
+(`stages.between`). Seconds are those of the processor, which are nearly the same while others use the machine.
 """
 
 from __future__ import annotations
@@ -75,15 +75,15 @@ class _Stopwatch:
     def enter(self, name: str, direction: str) -> None:
         self.key = f"{name}/{direction}"
         self.found.setdefault(self.key, [])
-        self.began_s = time.perf_counter()
+        self.began_s = time.thread_time()
 
     def watch(self, step: Round | None) -> None:
-        self.found[self.key].append(time.perf_counter() - self.began_s)
-        self.began_s = time.perf_counter()
+        self.found[self.key].append(time.thread_time() - self.began_s)
+        self.began_s = time.thread_time()
 
     def make(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         value = torch.full(shape, _STAND_IN if dtype.itemsize >= 4 else 1, dtype=dtype)
-        self.began_s = time.perf_counter()
+        self.began_s = time.thread_time()
         return value
 
 

@@ -73,7 +73,7 @@ def measured(chain: Chain, setting: Setting, machine: Machine, cache: Path | Non
     setting = replace(setting, pieces=1)
     few, many = _two_sizes(setting.batch_size)
     rows = (few, many) if few < many else (few,)
-    key = {**signature(chain, setting), "rows": list(rows)}
+    key = {**signature(chain, setting), "rows": list(rows), "clock": "processor"}
     seconds = Timing.from_json(cached("layers", key, lambda: timing(chain, setting, rows).to_json(), cache))
     at = [seconds.nodes(chain_costs(chain, setting, r), machine) for r in (few, many)]
     return between(at[0], few, at[1], many)

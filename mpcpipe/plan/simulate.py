@@ -229,6 +229,7 @@ class _Model:
     done: Counter[Action] = field(default_factory=Counter)
     spans: list[Span] = field(default_factory=list)
     updates_s: list[float] = field(default_factory=list)
+    last: _Running | None = None
     news: bool = True
 
     def line_bytes_per_s(self) -> float:
@@ -296,8 +297,9 @@ class _Model:
             return
         if not worker.over:
             compute_s = worker.trace[worker.segment].compute_s
-            if worker.segment and len(self.schedule.workers) > 1:
+            if worker.segment and self.last is not worker:
                 compute_s += self.net.host_s_per_message
+            self.last = worker
             worker.phase, worker.left_s = _Phase.COMPUTES, compute_s + self.late_s(compute_s)
             return
         worker.phase, self.news = _Phase.IDLE, True
