@@ -11,7 +11,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -59,6 +61,17 @@ class Lab:
 
     def __init__(self, program: str, steps: int, protocol: str = "replicated3", timeout_s: float = 900) -> None:
         self.program, self.steps, self.protocol, self.timeout_s = program, steps, protocol, timeout_s
+
+    def rtt_ms(self, net: Net) -> float:
+        """The round trip that the lab really gives; the emulator takes its time, too."""
+        network = ["--rtt-ms", str(net.rtt_ms), "--mbit", str(net.mbit)]
+        command = [self.program, "--parties", "2", "--timeout", "60", *network, "--"]
+        command += [sys.executable, __file__, "{rank}", "{host0}"]
+        said = subprocess.run(command, capture_output=True, text=True, check=False)
+        found = re.search(r"round trip ([0-9.]+) ms", said.stdout)
+        if said.returncode or found is None:
+            raise RuntimeError(f"no round trip on {net.name}: {said.stdout[-1000:]} {said.stderr[-1000:]}")
+        return float(found[1])
 
     def run(self, work: str, net: Net, settings: Settings) -> dict[str, Any]:
         """The result of party 0, and `emulator_cpu_s`: processor seconds a step of the lab's own processes.
@@ -126,3 +139,40 @@ def _cpu_s(pid: int) -> float:
 def step_s(runs: list[dict[str, Any]]) -> float:
     """Median seconds of all steps but each run's first."""
     return statistics.median(seconds for run in runs for seconds in run["steps_s"][1:])
+
+
+_PORT, _PINGS = 9321, 100
+
+
+def ping(rank: int, host: str) -> None:
+    """Party 0 sends every byte back; party 1 counts."""
+    if rank == 0:
+        with socket.create_server((host, _PORT)) as server, server.accept()[0] as peer:
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            while byte := peer.recv(1):
+                peer.sendall(byte)
+        return
+    with _connected(host) as peer:
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        took = []
+        for _ in range(_PINGS):
+            began = time.perf_counter()
+            peer.sendall(b".")
+            peer.recv(1)
+            took.append(time.perf_counter() - began)
+    print(f"round trip {1e3 * statistics.median(took):.3f} ms", flush=True)
+
+
+def _connected(host: str) -> socket.socket:
+    until = time.monotonic() + 20
+    while True:
+        try:
+            return socket.create_connection((host, _PORT), 20)
+        except OSError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(_LOOK_S)
+
+
+if __name__ == "__main__":
+    ping(int(sys.argv[1]), sys.argv[2])

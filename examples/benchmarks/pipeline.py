@@ -8,8 +8,9 @@
 Sequential and pipelined runs take turns; seconds are medians over all steps of all turns. The bound of a pipelined
 step is max(C, B, T0 / K): C the processor seconds over the cores, of the parties and of the emulated network (which is
 on the same cores), B the bytes of the busiest party over the rate, T0 the sequential step, K the pieces in flight; all
-from the same runs. "off" is how far the prediction of `mpcpipe plan` is from what was measured; the plan is told what a
-byte takes of the emulator, by the first sequential run. Where the plan says that `link.rate` pays, it is shown, too.
+from the same runs. "off" is how far the prediction of `mpcpipe plan` is from what was measured; the plan is told the
+round trip as measured, and what a byte takes of the emulator, by the first sequential run. Where the plan says that
+`link.rate` pays, it is shown, too.
 
 The network `balance` has 0.2 ms and the rate at which a step's bytes take as long as its computing, by a first run.
 See lab.py for what NETLAB must do. What fails is named, and left out.
@@ -31,6 +32,7 @@ from lab import HERE, NETS, PARTIES, Lab, Net, protocol_settings, step_s
 
 BALANCE = "balance"
 PUBLISHED = {"w1": [0, 2], "w2avg": [0, 3, 6], "w2max": [0, 3, 6], "w3": [0, 3], "w4": [0, 12]}
+SCHEDULES = ("gpipe", "1f1b", "interleaved", "zero-bubble")
 CHOICES = ("stages", "slots", "microbatches", "pieces", "schedule")
 
 
@@ -114,10 +116,10 @@ def network(lab: Lab, work: str, name: str) -> Net:
     return Net(f"{mbit} Mbit/s", NETS["lan"][0], mbit)
 
 
-def planned(lab: Lab, work: str, net: Net, hub_s: float, given: dict[str, Any]) -> dict[str, Any]:
-    """What `mpcpipe plan` says for this network, a byte of which takes `hub_s` of the cores."""
+def planned(lab: Lab, work: str, net: Net, rtt_ms: float, hub_s: float, given: dict[str, Any]) -> dict[str, Any]:
+    """What `mpcpipe plan` says for this network, whose round trip is `rtt_ms` and a byte of which takes `hub_s`."""
     command = [sys.executable, "-m", "mpcpipe", "plan", str(HERE / f"{work}.toml"), "--json", "-"]
-    command += ["--net", f"rtt={net.rtt_ms}ms,rate={net.mbit}Mbit/s,hub={hub_s * 1e9:.2f}ns"]
+    command += ["--net", f"rtt={rtt_ms}ms,rate={net.mbit}Mbit/s,hub={hub_s * 1e9:.2f}ns"]
     for key, value in {**protocol_settings(lab.protocol), **given}.items():
         command += ["--set", f"{key}={value}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -149,14 +151,17 @@ def arrangements(lab: Lab, work: str, net: Net, first: dict[str, Any], args: arg
     wanted: dict[str, dict[str, Any]] = {"auto": fixed}
     if args.published:
         wanted["published"] = {"pipeline.stages": cut}
+    if args.schedules:
+        wanted |= {name: {"pipeline.schedule": f'"{name}"'} for name in SCHEDULES}
     if args.stale:
         one_each = {"pipeline.stages": cut, "pipeline.slots": [1] * len(cut), "pipeline.pieces": 2}
         wanted |= {"async": stale, "async, published": {**stale, **one_each}}
+    rtt_ms = lab.rtt_ms(net)
     hub_s = first["emulator_cpu_s"] / sum(first["sent_bytes_per_step"])
     found: list[Arrangement] = []
     for name, given in wanted.items():
         open_keys = {f"pipeline.{key}": '"auto"' for key in CHOICES}
-        plan = planned(lab, work, net, hub_s, {**open_keys, **given})
+        plan = planned(lab, work, net, rtt_ms, hub_s, {**open_keys, **given})
         if not found:
             found.append(Arrangement("sequential", {}, plan["sequential_step_s"], [first]))
         paced = plan.get("with_link_rate")
@@ -244,6 +249,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--published", action="store_true", help="also the cut of the published configurations")
+    parser.add_argument("--schedules", action="store_true", help="also each exact schedule, as the plan has it")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="fix a key of the pipeline")
     parser.add_argument("--async", dest="stale", action="store_true", help="also async: cut by the plan, as published")
     parser.add_argument("--timeout", type=float, default=900, help="seconds of a run")

@@ -103,7 +103,8 @@ def _digest_of(path: Path | None) -> str:
 
 def this_machine(folder: Path | None = None) -> Machine:
     """This machine's rates, measured in about a second the first time."""
-    return Machine(**cached("rates", {"link": "tcp, cold", "clock": "processor"}, lambda: dataclasses.asdict(calibrate()), folder))
+    key = {"link": "tcp, cold", "clock": "processor"}
+    return Machine(**cached("rates", key, lambda: dataclasses.asdict(calibrate()), folder))
 
 
 def calibrate() -> Machine:
