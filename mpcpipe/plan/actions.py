@@ -216,3 +216,14 @@ def loads(text: str) -> Schedule:
 
 def _numbers(words: Sequence[str]) -> tuple[int, ...]:
     return tuple(int(word) for word in words)
+
+
+def together(actions: Sequence[Action]) -> list[tuple[Action, ...]]:
+    """One action at a time, but neighbouring updates of different stages together."""
+    groups: list[tuple[Action, ...]] = []
+    for action in actions:
+        if action.kind == "U" and groups and groups[-1][0].kind == "U" and action not in groups[-1]:
+            groups[-1] += (action,)
+        else:
+            groups.append((action,))
+    return groups

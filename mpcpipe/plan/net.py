@@ -56,6 +56,10 @@ class Net:
         """What leaves in a second."""
         return min(self.rate_bytes_per_s, self.paced_bytes_per_s)
 
+    def leaves_per_s(self, cores: float) -> float:
+        """What leaves in a second where a party has so many cores, if they do not keep up with what a byte takes."""
+        return min(self.line_bytes_per_s, cores / self.work_s_per_byte if self.work_s_per_byte else math.inf)
+
     def __str__(self) -> str:
         rate = "none" if math.isinf(self.rate_bytes_per_s) else f"{self.rate_bytes_per_s * 8 / 1e6:g}Mbit/s"
         hub = f",hub={self.hub_s_per_byte * 1e9:g}ns" if self.hub_s_per_byte else ""

@@ -15,10 +15,11 @@ from functools import cache
 
 from mpcpipe.errors import PlanError
 from mpcpipe.plan.actions import Schedule
+from mpcpipe.plan.bound import Bound, Bounds
 from mpcpipe.plan.check import check_shape, validate
 from mpcpipe.plan.net import Net
 from mpcpipe.plan.schedule import build
-from mpcpipe.plan.simulate import Bound, Simulation, bound, line_rate, simulate
+from mpcpipe.plan.simulate import Simulation, simulate
 from mpcpipe.plan.stages import Cut, NodesOf, check_stages
 from mpcpipe.plan.trace import totals
 
@@ -101,8 +102,9 @@ def choose(nodes_of: NodesOf, layers: int, batch_size: int, net: Net, cores: flo
     cached = cache(nodes_of)
     whole = Cut(cached, (0,), batch_size, 1)
     sequential_s = simulate(build("sequential", (1,), 1), whole.trace, net, cores).step_s
+    bounds = Bounds(net, cores)
     found = [
-        Candidate(cut, schedule, bound(schedule, cut.trace, net, cores, sequential_s))
+        Candidate(cut, schedule, bounds.of(schedule, cut.trace, sequential_s))
         for cut, schedule in _candidates(cached, batch_size, net, cores, wish)
     ]
     if not found:
@@ -118,8 +120,7 @@ def choose(nodes_of: NodesOf, layers: int, batch_size: int, net: Net, cores: flo
     best, simulation = search.best()
     while not isinstance(wish.schedule, Schedule):
         for cut, schedule in _near(best, cached, layers, wish):
-            limit = bound(schedule, cut.trace, net, cores, sequential_s)
-            found.append(Candidate(cut, schedule, limit))
+            found.append(Candidate(cut, schedule, bounds.of(schedule, cut.trace, sequential_s)))
             search.look_at(found[-1], more=40)
         if search.best()[0] is best:
             break
@@ -295,7 +296,7 @@ def _node_costs(
     scarce: float = 1.0,
 ) -> list[float]:
     """Seconds of each layer in a step by itself, computing counted `scarce` times. The ends join their neighbours."""
-    rows, weight, rate = math.ceil(batch_size / count), scarce / min(1.0, cores), line_rate(net, cores)
+    rows, weight, rate = math.ceil(batch_size / count), scarce / min(1.0, cores), net.leaves_per_s(cores)
     costs = []
     for node in nodes_of(rows):
         seconds = 0.0

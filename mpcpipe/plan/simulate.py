@@ -13,19 +13,17 @@ All parties run the same schedule in step, so one party is simulated and its pee
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
 from mpcpipe.link.pacer import SMALL_BYTES, Pacer
-from mpcpipe.plan.actions import Action, Schedule, leaves, needs
+from mpcpipe.plan.actions import Action, Schedule, leaves, needs, together
 from mpcpipe.plan.net import Net
-from mpcpipe.plan.trace import Timed, TimedTrace, Totals, side_by_side, totals
+from mpcpipe.plan.trace import Timed, TimedTrace, TraceOf, side_by_side
 
-TraceOf = Callable[[Action], TimedTrace]
 SLICE_S = 1.5e-3
 """How long Linux lets a process go on at least while others wait for its core: 0.75 ms, times two on two cores."""
 _NOTHING_S = 1e-12
@@ -63,41 +61,6 @@ class Simulation:
     spans: tuple[Span, ...]
 
 
-@dataclass(frozen=True)
-class Bound:
-    """What no schedule can beat (design: max(C, B, T0 / K, the busiest worker)), and its parts, in seconds.
-
-    compute_s: all computing over the cores, with what the line takes of them. bytes_s: all bytes over the rate.
-    latency_s: one latency a round, one after another. sequential_s: a whole step, one thing after another (T0).
-    in_flight: K, the workers times the pieces of each.
-    """
-
-    compute_s: float
-    bytes_s: float
-    latency_s: float
-    sequential_s: float
-    busiest_s: float
-    in_flight: int
-
-    @property
-    def bound_s(self) -> float:
-        """The largest of them."""
-        return max(seconds for seconds, _ in self._limits())
-
-    @property
-    def limited_by(self) -> str:
-        """Which of them: compute, bandwidth, "the busiest worker" or "the number of pieces in flight"."""
-        return max(self._limits())[1]
-
-    def _limits(self) -> list[tuple[float, str]]:
-        return [
-            (self.compute_s, "compute"),
-            (self.bytes_s, "bandwidth"),
-            (self.sequential_s / self.in_flight, "the number of pieces in flight"),
-            (self.busiest_s, "the busiest worker"),
-        ]
-
-
 class _Phase(Enum):
     """What a worker is in the middle of."""
 
@@ -111,7 +74,7 @@ class _Running:
     """A worker: where it is in its list, and in the trace of its action.
 
     left_s: of what it computes, at full speed. before, now: pieces of the last segment and of this one whose round is
-    over.
+    over. count, last_count: pieces that this segment and the last one have.
     """
 
     index: int
@@ -122,6 +85,8 @@ class _Running:
     piece: int = 0
     before: int = 0
     now: int = 0
+    count: int = 1
+    last_count: int = 0
     phase: _Phase = _Phase.IDLE
     left_s: float = 0.0
     since_s: float = 0.0
@@ -137,20 +102,21 @@ class _Running:
         """Is all of the action computed?"""
         return self.segment == len(self.trace)
 
-    def pieces(self, segment: int) -> int:
-        return self.trace[segment].pieces if 0 <= segment < len(self.trace) else 1
+    def begin(self, trace: TimedTrace) -> None:
+        """An action, from its first segment."""
+        self.trace, self.segment, self.piece, self.before, self.now = trace, 0, 0, 0, 0
+        self.last_count, self.count = 0, trace[0].pieces if trace else 1
 
     @property
     def may_go_on(self) -> bool:
         """Is the round over that the next piece of computing, or the end, needs?"""
-        last = self.pieces(self.segment - 1) if self.segment else 0
-        if not self.over and self.pieces(self.segment) == last:
+        if not self.over and self.count == self.last_count:
             return self.before > self.piece
-        return self.before == last
+        return self.before == self.last_count
 
     def arrived(self) -> None:
         """A piece's round is over; the last segment's are first."""
-        if self.segment and self.before < self.pieces(self.segment - 1):
+        if self.before < self.last_count:
             self.before += 1
         else:
             self.now += 1
@@ -158,8 +124,9 @@ class _Running:
     def next_piece(self) -> None:
         """One is computed."""
         self.piece += 1
-        if self.piece == self.pieces(self.segment):
+        if self.piece == self.count:
             self.segment, self.piece, self.before, self.now = self.segment + 1, 0, self.now, 0
+            self.last_count, self.count = self.count, 1 if self.over else self.trace[self.segment].pieces
 
 
 @dataclass
@@ -218,6 +185,8 @@ class _Line:
 
 @dataclass
 class _Model:
+    """rate: how fast what is on the line leaves, in bytes a second. cores_beside_line: what it leaves of the cores."""
+
     schedule: Schedule
     trace_of: TraceOf
     net: Net
@@ -231,21 +200,23 @@ class _Model:
     updates_s: list[float] = field(default_factory=list)
     last: _Running | None = None
     news: bool = True
+    rate: float = field(init=False)
+    cores_beside_line: float = field(init=False)
 
-    def line_bytes_per_s(self) -> float:
-        """How fast what is on the line leaves: as it takes bytes, or as the cores take what a byte costs them."""
-        return line_rate(self.net, self.cores)
+    def __post_init__(self) -> None:
+        self.rate = self.net.leaves_per_s(self.cores)
+        taken = self.rate * self.net.work_s_per_byte if self.net.work_s_per_byte else 0.0
+        self.cores_beside_line = max(0.0, self.cores - taken)
 
-    def speeds(self, workers: Sequence[_Running]) -> dict[int, float]:
-        """How fast each worker that computes gets on, by index."""
-        computing = [w for w in workers if w.phase is _Phase.COMPUTES]
-        if self.turns:
-            computing = sorted(computing, key=lambda w: (w.since_s, w.index))[: max(1, int(self.cores))]
-        cores = self.cores
-        if self.line.now is not None and self.net.work_s_per_byte:
-            cores = max(0.0, cores - self.line_bytes_per_s() * self.net.work_s_per_byte)
-        speed = min(1.0, cores / len(computing)) if computing else 0.0
-        return {w.index: speed for w in computing} if speed > _NOTHING_S else {}
+    def computing(self, workers: Sequence[_Running]) -> tuple[list[_Running], float]:
+        """Who computes now, and how fast each of them gets on."""
+        found = [w for w in workers if w.phase is _Phase.COMPUTES]
+        most = max(1, int(self.cores))
+        if self.turns and len(found) > most:
+            found = sorted(found, key=lambda w: (w.since_s, w.index))[:most]
+        cores = self.cores if self.line.now is None else self.cores_beside_line
+        speed = min(1.0, cores / max(1, len(found)))
+        return (found, speed) if speed > _NOTHING_S else ([], 0.0)
 
     def late_s(self, compute_s: float) -> float:
         """How much of a core's time a party waits for the slowest, where more parties than cores do the same: the
@@ -267,8 +238,7 @@ class _Model:
             if worker.finished or not self.ready(worker.groups[worker.at]):
                 return False
             traces = [self.trace_of(action) for action in worker.groups[worker.at]]
-            worker.trace = side_by_side(traces) if len(traces) > 1 else traces[0]
-            worker.segment = worker.piece = worker.before = worker.now = 0
+            worker.begin(side_by_side(traces) if len(traces) > 1 else traces[0])
             self.compute(worker)
             return True
         if worker.phase is _Phase.WAITS:
@@ -311,20 +281,20 @@ class _Model:
 
     def pass_time(self, workers: Sequence[_Running]) -> bool:
         """Go on to the next thing that happens; False if nothing does any more."""
-        computing, rate = self.speeds(workers), self.line_bytes_per_s()
-        ahead_s = min(
-            [workers[index].left_s / speed for index, speed in computing.items()]
-            + ([self.line.ahead_bytes / rate] if self.line.now is not None else [])
-            + ([self.flying[0][0] - self.now_s] if self.flying else []),
-            default=math.inf,
-        )
+        computing, speed = self.computing(workers)
+        line_bytes = self.line.ahead_bytes
+        ahead_s = line_bytes / self.rate if self.line.now is not None else math.inf
+        if computing:
+            ahead_s = min(ahead_s, min(w.left_s for w in computing) / speed)
+        if self.flying:
+            ahead_s = min(ahead_s, self.flying[0][0] - self.now_s)
         if math.isinf(ahead_s):
             return False
         self.now_s += ahead_s
-        for index, speed in computing.items():
-            workers[index].left_s -= ahead_s * speed
+        for worker in computing:
+            worker.left_s -= ahead_s * speed
         if self.line.now is not None:
-            left = self.line.ahead_bytes if math.isinf(rate) else min(ahead_s * rate, self.line.ahead_bytes)
+            left = line_bytes if math.isinf(self.rate) else min(ahead_s * self.rate, line_bytes)
             if (through := self.line.leave(left)) is not None:
                 self.flying.append((self.now_s + self.net.latency_s, through.worker))
         while self.flying and self.flying[0][0] <= self.now_s + _NOTHING_S:
@@ -353,7 +323,7 @@ def simulate(schedule: Schedule, trace_of: TraceOf, net: Net, cores: float, turn
     """
     line = _Line(Pacer(net.paced_bytes_per_s) if net.is_paced else None)
     model = _Model(schedule, trace_of, net, cores, turns, line=line)
-    workers = [_Running(index, _groups(worker.actions)) for index, worker in enumerate(schedule.workers)]
+    workers = [_Running(index, together(worker.actions)) for index, worker in enumerate(schedule.workers)]
     _settle(model, workers)
     while model.pass_time(workers):
         _settle(model, workers)
@@ -378,17 +348,6 @@ def _settle(model: _Model, workers: list[_Running]) -> None:
         moved = moved or model.news
 
 
-def _groups(actions: Sequence[Action]) -> list[tuple[Action, ...]]:
-    """One action at a time, but neighbouring updates of different stages together."""
-    groups: list[tuple[Action, ...]] = []
-    for action in actions:
-        if action.kind == "U" and groups and groups[-1][0].kind == "U" and action not in groups[-1]:
-            groups[-1] += (action,)
-        else:
-            groups.append((action,))
-    return groups
-
-
 def _step_s(schedule: Schedule, model: _Model) -> float:
     """The makespan of one step; of several the pace in the middle, where steps before and after compete."""
     steps, stages = schedule.steps, schedule.stages
@@ -397,56 +356,3 @@ def _step_s(schedule: Schedule, model: _Model) -> float:
     ends = sorted(model.updates_s)
     first, last = steps // 4, 3 * steps // 4
     return (ends[last * stages - 1] - ends[first * stages - 1]) / (last - first)
-
-
-def line_rate(net: Net, cores: float) -> float:
-    """Bytes a second: the line's, or fewer where a party's cores do not keep up with what a byte takes of them."""
-    return min(net.line_bytes_per_s, cores / net.work_s_per_byte if net.work_s_per_byte else math.inf)
-
-
-def bound(schedule: Schedule, trace_of: TraceOf, net: Net, cores: float, sequential_s: float | None = None) -> Bound:
-    """What limits a step of the schedule. sequential_s: T0, if it is that of other (larger) micro-batches."""
-    rate = line_rate(net, cores)
-    known: dict[int, tuple[TimedTrace, Totals, float]] = {}
-
-    def of(group: tuple[Action, ...]) -> tuple[TimedTrace, Totals, float]:
-        traces = [trace_of(action) for action in group]
-        if len(traces) > 1:
-            joint = side_by_side(traces)
-            return joint, totals(joint), _alone_s(joint, rate, net, cores)
-        if id(traces[0]) not in known:  # most actions differ in their micro-batch only, and share a trace
-            known[id(traces[0])] = traces[0], totals(traces[0]), _alone_s(traces[0], rate, net, cores)
-        return known[id(traces[0])]
-
-    everything, busiest_s, pieces = Totals(), 0.0, 1
-    for worker in schedule.workers:
-        own = [of(group) for group in _groups(worker.actions)]
-        everything = sum((sums for _, sums, _ in own), everything)
-        busiest_s = max(busiest_s, sum(alone_s for _, _, alone_s in own))
-        pieces = max([pieces, *(one.pieces for trace, _, _ in own for one in trace)])
-    count, steps = len(schedule.workers), schedule.steps
-    if sequential_s is None:
-        computing_s = everything.compute_s / min(1.0, cores)
-        sequential_s = (computing_s + everything.sent_bytes / rate + everything.rounds * net.latency_s) / steps
-    with_line_s = (everything.compute_s + everything.sent_bytes * net.work_s_per_byte) / cores
-    return Bound(
-        max(everything.compute_s / min(cores, count), with_line_s) / steps,
-        everything.sent_bytes / net.line_bytes_per_s / steps,
-        everything.rounds * net.latency_s / steps,
-        sequential_s,
-        busiest_s / steps,
-        count * pieces,
-    )
-
-
-def _alone_s(trace: TimedTrace, rate: float, net: Net, cores: float) -> float:
-    """The least that a worker takes for it. Of pieces, computing and sending overlap, but one goes all the way."""
-    least_s = 0.0
-    for pieces, run in itertools.groupby(trace, lambda one: one.pieces):
-        computing_s = sending_s = latency_s = 0.0
-        for one in run:
-            computing_s += one.compute_s / min(1.0, cores)
-            sending_s += one.sent_bytes / rate
-            latency_s += net.latency_s * one.is_round
-        least_s += max(pieces * computing_s, pieces * sending_s, computing_s + sending_s + latency_s)
-    return least_s

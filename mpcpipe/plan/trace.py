@@ -7,9 +7,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
+
+from mpcpipe.plan.actions import Action
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,7 @@ class Totals:
 
 
 TimedTrace = tuple[Timed, ...]
+TraceOf = Callable[[Action], TimedTrace]
 
 
 def totals(trace: Sequence[Timed]) -> Totals:

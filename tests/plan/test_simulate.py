@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpcpipe.plan.actions import Action
+from mpcpipe.plan.bound import Bounds
 from mpcpipe.plan.net import Net
 from mpcpipe.plan.schedule import SCHEDULES, build
-from mpcpipe.plan.simulate import SLICE_S, Simulation, bound, simulate
+from mpcpipe.plan.simulate import SLICE_S, Simulation, simulate
 from mpcpipe.plan.trace import Timed, TimedTrace
 
 IDEAL = Net()
@@ -168,14 +169,14 @@ def test_what_bounds_it() -> None:
         return (Timed(1.0, 3000, 3000),) if action.kind == "F" else (Timed(1.0),) if action.kind == "B" else ()
 
     schedule = build("1f1b", (1, 1), 4)
-    limits = bound(schedule, trace, Net(0.2, 1000), 2)
+    limits = Bounds(Net(0.2, 1000), 2).of(schedule, trace)
     assert limits.compute_s == pytest.approx(16 / 2)
     assert limits.bytes_s == pytest.approx(24)
     assert limits.latency_s == pytest.approx(0.8)
     assert limits.sequential_s == pytest.approx(16 + 24 + 0.8)
     assert limits.busiest_s == pytest.approx(20.4)
     assert (limits.bound_s, limits.limited_by) == (pytest.approx(24), "bandwidth")
-    assert bound(schedule, trace, Net(0.2, math.inf), 0.5).limited_by == "compute"
+    assert Bounds(Net(0.2, math.inf), 0.5).of(schedule, trace).limited_by == "compute"
 
 
 seconds = st.floats(0, 3, allow_nan=False)
@@ -211,7 +212,7 @@ def test_no_schedule_beats_its_bound(
     net = Net(rtt_s, 1000.0, hub_s_per_byte, paced_bytes_per_s=paced)
     schedule = build(name, (1,) * stages, microbatches)
     result = simulate(schedule, trace, net, cores, turns)
-    limits = bound(schedule, trace, net, cores)
+    limits = Bounds(net, cores).of(schedule, trace)
     assert result.makespan_s >= limits.bound_s * (1 - 1e-9)
     late_s = SLICE_S / min(1.0, cores) * sum(len(trace(a)) for worker in schedule.workers for a in worker.actions)
     assert result.makespan_s <= limits.sequential_s * (1 + 1e-9) + late_s + 1e-9
@@ -263,7 +264,7 @@ def test_the_line_takes_its_part_of_the_cores() -> None:
     net, schedule = Net(0.0, 1e6, hub_s_per_byte=3e-7, host_s_per_byte=2e-7), build("gpipe", (2,), 2)
     result = simulate(schedule, trace, net, 1)
     assert (result.workers[1].compute_s, result.makespan_s) == pytest.approx((2.0, 4.0))
-    assert bound(schedule, trace, net, 1).compute_s == pytest.approx(1.0 + 2.0)
+    assert Bounds(net, 1).of(schedule, trace).compute_s == pytest.approx(1.0 + 2.0)
     # with a quarter of a core the line itself is slower, and nothing is left while it is busy
     slow = simulate(schedule, trace, net, 0.25)
     assert (slow.workers[1].compute_s, slow.makespan_s) == pytest.approx((8.0 + 4.0, 12.0))
@@ -285,6 +286,6 @@ def test_pieces_may_beat_the_bound_of_whole_ones() -> None:
         return (Timed(2.0, 2000, 2000, 3),) if action.kind == "F" else ()
 
     schedule, net = build("1f1b", (1,), 1), Net(0.0, 1000)
-    limits = bound(schedule, trace, net, 1)
+    limits = Bounds(net, 1).of(schedule, trace)
     assert limits.bound_s <= simulate(schedule, trace, net, 1).makespan_s == pytest.approx(8.0)
     assert (limits.in_flight, limits.busiest_s) == (3, pytest.approx(6.0))
