@@ -45,11 +45,12 @@ class Drawn:
 
     def __init__(self, job: Job, party: int = 0) -> None:
         self.job, self.party = job, party
+        self._noted: dict[str, str] = {}
         self.shown: console.Training | None = None
 
     def __call__(self, event: Event) -> None:
         if event["event"] == "note":
-            console.note(f"{self.job.parties.names[event['party']]}: {event['text']}")
+            self._note(self.job.parties.names[event["party"]], event["text"])
         if event["party"] != self.party:
             return
         if event["event"] == "ready":
@@ -65,10 +66,20 @@ class Drawn:
         elif event["event"] == "evaluated":
             self.shown.evaluated(event["step"], event["right"], event["of"])
 
+    def _note(self, party: str, text: str) -> None:
+        """What several parties say alike is written out once: the others' lines name the first."""
+        first = self._noted.setdefault(text, party)
+        console.note(f"{party}: {text}" if first == party else f"{party}, like {first}: {_beginning(text)}")
+
     def close(self) -> None:
         """Take the bar away."""
         if self.shown is not None:
             self.shown.__exit__()
+
+
+def _beginning(text: str, most: int = 60) -> str:
+    """Whole words of it."""
+    return text if len(text) <= most else f"{text[:most].rsplit(' ', 1)[0]} ..."
 
 
 def table(job: Job, result: dict[str, Any], folder: Path) -> None:

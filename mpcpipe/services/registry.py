@@ -69,6 +69,11 @@ def policy_named(name: str) -> type[Policy]:
     raise PowerError(f"{name!r} is a service, not a policy; a service goes to services.use = [{name!r}]")
 
 
+def beside_training() -> list[str]:
+    """Our policies that can work beside a training; those of other packages are not loaded for this."""
+    return sorted(name for name in POLICIES if not policy_named(name).needs)
+
+
 def build(name: str, scene: Scene, **options: Any) -> Policy:
     """A policy by its name. options: keyword arguments of its class."""
     return policy_named(name)(scene, **options)

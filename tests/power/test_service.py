@@ -148,6 +148,8 @@ def test_training_goes_on_when_the_gpu_vanishes(nvml: StandIn, tmp_path: Path) -
         (power("perseus", ""), "services.power.device is missing"),
         (power("perseuss", "simulated:h100"), "there is no policy 'perseuss'; did you mean 'perseus'?"),
         (power("perseus", "simulated:a100-40gb", cap_w=20), "is below what A100"),
+        (power("greendls", "simulated:h100"), "'greendls' cannot work beside a training: it needs requests that arrive"),
+        (power("oracle", "simulated:h100"), "Those that can: batch-dvfs, batch-dvfs-variant, dvfs, knee, morak, pctodl,"),
         (["--set", 'services.use=["nothing"]'], "services.use: there is no service 'nothing'"),
         (["--set", "services.options.heartbeat={}"], "which services.use does not name"),
         (["--set", 'services.use=["power"]'], "'power' has a table of its own, [services.power]"),

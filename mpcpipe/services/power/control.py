@@ -91,6 +91,7 @@ class Control:
         self._asked_at_s = self._changed_at_s = float("-inf")
         self._ask_s = ASK_S
         self._mistakes = 0
+        self._said_mistake = ""
         self._said_late = False
 
     def step(self, done: StepFacts) -> None:
@@ -106,12 +107,17 @@ class Control:
             self._window.append(sample)
             if self.cap is not None:
                 self.cap.see(now_s, sample.power_w, sample.sm_clock_mhz)
-        if self._done is not None and now_s - self._asked_at_s >= self._ask_s and self._mistakes < MOST_MISTAKES:
+        if self._done is not None and now_s - self._asked_at_s >= self._ask_s and self._may_be_asked:
             self._asked_at_s = now_s
             self._ask(now_s, self._done)
             self._done = None
         self._settle(now_s)
         return self.setting
+
+    @property
+    def _may_be_asked(self) -> bool:
+        """Not after too many mistakes; nor without a cap, where that is all that the policy works to."""
+        return self._mistakes < MOST_MISTAKES and not (self.policy.needs_cap and self.limits.cap_w is None)
 
     @property
     def phases(self) -> PhasePlan | None:
@@ -172,7 +178,9 @@ class Control:
 
     def _mistake(self, what: str) -> None:
         self._mistakes += 1
-        self._tell(f"the policy {self.policy.name!r}: {what}")
+        if what != self._said_mistake:  # a policy that is wrong is mostly wrong the same way each time
+            self._said_mistake = what
+            self._tell(f"the policy {self.policy.name!r}: {what}")
         if self._mistakes == MOST_MISTAKES:
             self._tell(f"the policy {self.policy.name!r} is not asked any more; the last setting stays")
 

@@ -30,9 +30,10 @@ from mpcpipe.services.power.policies.base import Scene
 from mpcpipe.services.power.policies.perseus import Perseus
 from mpcpipe.services.power.setting import Limits, Setting
 from mpcpipe.services.power.simulated import Simulated
+from mpcpipe.services.power.stepmodel import StepModel
 from mpcpipe.services.power.vendors import open_device
 from mpcpipe.services.power.wanted import Watched
-from mpcpipe.services.registry import policy_named
+from mpcpipe.services.registry import beside_training, policy_named
 
 INTERVAL_S = 0.1
 """Between readings."""
@@ -83,6 +84,7 @@ class PowerService(Service):
     ) -> None:
         super().__init__(options, tell)
         self._policy_class = policy_named(options["policy"])
+        self._check_policy(options["policy"])
         if device is None and not options["device"]:
             raise PowerError(
                 "services.power.device is missing: say which GPU, such as nvidia, nvidia:GPU-5f3a..., amd, hygon:0, "
@@ -93,6 +95,11 @@ class PowerService(Service):
         self._card = card_of(self._can) if not isinstance(self._device, Simulated) else self._device.card
         self._limits = Limits(options.get("cap_w") or None, None, options.get("deadline_s") or None)
         self._check_cap(self._limits.cap_w, "services.power.cap_w")
+        if self._policy_class.needs_cap and self._limits.cap_w is None:
+            self.tell(
+                f"the policy {options['policy']!r} works to a power cap, and none is given: it changes nothing until "
+                "services.power.cap_w is set, or `mpcpipe power cap WATTS` says one"
+            )
         self._now = now
         self._meter = Meter()
         self._guard: Guard | None = None
@@ -110,6 +117,14 @@ class PowerService(Service):
         self._how: set[str] = set()
         self._traced_at_s = float("-inf")
         self.busy_s = 0.0
+
+    def _check_policy(self, name: str) -> None:
+        """PowerError, before the parties meet, for a policy that a training cannot give what it needs."""
+        if self._policy_class.needs:
+            raise PowerError(
+                f"services.power.policy = {name!r} cannot work beside a training: it needs {self._policy_class.needs}. "
+                f"Those that can: {', '.join(beside_training())}"
+            )
 
     def _check_cap(self, cap_w: float | None, says: str) -> None:
         """A cap that no clock can keep is a mistake: PowerError. says: where it stands."""
@@ -148,8 +163,9 @@ class PowerService(Service):
         if "everything" in self._card.assumed and self._guard.controls:
             self.tell(f"{self._can.name} is not in the table of cards: what it draws at which clock is assumed")
         memory = self._can.memory_clocks_mhz or self._card.memory_clocks_mhz
-        scene = Scene(self._card, self._clocks(), memory, (1,), Setting(), interval_s=1.0, seed=run.party)
         curves = self._curves()
+        believed = StepModel(curves)
+        scene = Scene(self._card, self._clocks(), memory, (1,), Setting(), believed, interval_s=1.0, seed=run.party)
         policy = self._policy_class(scene)
         busy_w = curves[max(curves)].busy_w
         memories = {clock: curve.busy_w for clock, curve in curves.items()}

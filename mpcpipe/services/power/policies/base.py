@@ -62,8 +62,7 @@ class Scene:
         if self.predictor is None:
             raise PowerError(
                 f"the policy needs a model of the network on {self.card.name}, and there is none: "
-                "measure a grid and replay it (mpcpipe power replay --grid CSV); beside a training perseus, knee, "
-                "power-limit, static and static-max need none"
+                "measure a grid and replay it (mpcpipe power replay --grid CSV)"
             )
         return self.predictor
 
@@ -74,6 +73,11 @@ class Policy(ABC):
     name: ClassVar[str]
     cadence: ClassVar[Literal["interval", "batch"]] = "interval"
     """When `decide` is asked: every `interval_s`, or before each batch."""
+
+    needs: ClassVar[str] = ""
+    """What it needs that a training does not have; with it, a job that names this policy is refused."""
+    needs_cap: ClassVar[bool] = False
+    """Without a power cap it has nothing to do."""
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene

@@ -36,6 +36,7 @@ class BatchDvfs(Policy):
     """
 
     name = "batch-dvfs"
+    needs_cap = True
 
     def __init__(self, scene: Scene, alpha: float = 0.8, levels_count: int = LEVELS) -> None:
         super().__init__(scene)
@@ -73,6 +74,7 @@ class BatchDvfsVariant(Policy):
     """
 
     name = "batch-dvfs-variant"
+    needs_cap = True
 
     def __init__(self, scene: Scene, alpha: float = 0.97) -> None:
         super().__init__(scene)
@@ -107,6 +109,7 @@ class DvfsOnly(Policy):
     """The same band, clocks alone: one level up or down."""
 
     name = "dvfs"
+    needs_cap = True
 
     def __init__(self, scene: Scene, alpha: float = 0.95) -> None:
         super().__init__(scene)

@@ -31,6 +31,7 @@ class BatchPolicy(Policy):
     """A policy that is asked before each batch."""
 
     cadence: ClassVar[Literal["interval", "batch"]] = "batch"
+    needs = "requests that arrive, and a latency that they must keep"
 
     def fill(self, observation: Observation, limits: Limits, setting: Setting) -> Fill:
         """How the batch fills for which `decide` has just returned `setting`. Here: wait until it is full."""

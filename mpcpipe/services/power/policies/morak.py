@@ -21,6 +21,7 @@ class Morak(Policy):
     shares: of the GPU, in percent, for other ones than equal ones."""
 
     name = "morak"
+    needs_cap = True
 
     def __init__(
         self,

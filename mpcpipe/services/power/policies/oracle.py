@@ -19,6 +19,7 @@ class Oracle(Policy):
     """
 
     name = "oracle"
+    needs = "the truth of a simulated network, which only a replay shows"
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)

@@ -78,6 +78,7 @@ class PctoDL(Policy):
     """
 
     name = "pctodl"
+    needs_cap = True
 
     def __init__(
         self, scene: Scene, partitions: bool = True, all_memory_clocks: bool = False, at_once: bool = True

@@ -10,6 +10,7 @@ class PowerLimit(Policy):
     """The cap as the driver's limit; below the lowest that the driver takes, that one, and the cap is not kept."""
 
     name = "power-limit"
+    needs_cap = True
 
     def decide(self, observation: Observation, limits: Limits) -> Setting:
         """The batch of the start under the limit."""

@@ -75,6 +75,7 @@ class PctoDLRefined(PctoDL):
     """horizon: decisions after which trying should have come to an end."""
 
     name = "pctodl-refined"
+    needs = "shares of the GPU that can be changed while it runs"
 
     def __init__(self, scene: Scene, horizon: int = 24, all_memory_clocks: bool = True) -> None:
         super().__init__(scene, True, all_memory_clocks)
