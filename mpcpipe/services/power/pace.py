@@ -4,8 +4,13 @@
     (the base)      timed         timed    timed    timed     timed
 
 Steps scatter, and a network gets slower and faster in the course of a day. So no clock is judged before the error of
-its median is smaller than what it is judged by; a clock that was on time and is late now goes up; and the base is timed
+its middle is smaller than what it is judged by; a clock that was on time and is late now goes up; and the base is timed
 again after many steps, and whenever steps say that it is wrong.
+
+The middle of steps is the median of the means of all pairs of them. Like the median it is not moved by the few steps
+that take three times as long, and it needs two thirds as many steps or fewer for the same error.
+
+Source: Hodges and Lehmann, "Estimates of Location Based on Rank Tests", Annals of Mathematical Statistics 34 (1963).
 """
 
 from __future__ import annotations
@@ -16,6 +21,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 LONGER = 0.009
 """By so much a step may be longer than at full clocks."""
 
@@ -25,8 +32,17 @@ PROMISED = 0.01
 LEAST, MOST = 4, 256
 """Steps at a clock before it is judged; after so many it is, however much they scatter."""
 
-BASE, BASE_ERROR = 64, 0.002
+BASE, BASE_ERROR = 64, 0.001
 """The base is known with so many steps, or once its error is no larger."""
+
+SCATTERED, ALIKE = 12, 0.0002
+"""Steps at a clock before it is judged, unless all steps are as good as alike: four say little of how they scatter."""
+
+ON_TIME, OVER, SOON = 1.5, 2.0, 64
+"""Standard errors that it takes to say so: on time, late; late after so many steps is one, as it costs time to try."""
+
+ERROR = 1.03
+"""Of the middle of many normal values: in their standard deviations over the root of their number."""
 
 STRIDE, LONGEST_STRIDE = 0.04, 0.16
 """By so much of the clock a lower one is tried; more, where steps are hardly longer."""
@@ -45,9 +61,9 @@ AGAIN = 1000
 
 @dataclass(frozen=True)
 class Timed:
-    """Steps at a clock: their median, and its standard error."""
+    """Steps at a clock: their middle, and its standard error."""
 
-    median_s: float
+    middle_s: float
     error_s: float
     count: int
 
@@ -57,6 +73,7 @@ class Pace:
 
     def __init__(self) -> None:
         self._steps: dict[int, deque[float]] = {}
+        self._middles: dict[tuple[int, int], float] = {}
         self._base: Timed | None = None
         self._earlier: Timed | None = None
         self._patience, self._again = LEAST, AGAIN
@@ -74,7 +91,7 @@ class Pace:
     @property
     def fastest_s(self) -> float | None:
         """The base: a step at the full clock; None before it is known."""
-        return None if self._base is None else self._base.median_s
+        return None if self._base is None else self._base.middle_s
 
     @property
     def searching(self) -> bool:
@@ -85,21 +102,24 @@ class Pace:
     def room_s(self) -> float | None:
         """What the clock that is kept has left of what is allowed; None before that is known."""
         timed = None if self.searching or self._good is None else self.timed(self._good)
-        return None if timed is None else max(0.0, self._allowed_s - timed.median_s - timed.error_s)
+        return None if timed is None else max(0.0, self._allowed_s - timed.middle_s - timed.error_s)
 
     def add(self, clock_mhz: int, step_s: float) -> None:
         """A step, all of it at this clock."""
         self._steps.setdefault(clock_mhz, deque(maxlen=MOST)).append(step_s)
         self._kept_for += 1
         self._spread = None
+        self._unknown(clock_mhz)
 
     def timed(self, clock_mhz: int, latest: int = MOST) -> Timed | None:
         """What is known of a clock by its latest steps; None before LEAST of them."""
         steps = list(self._steps.get(clock_mhz, ()))[-latest:]
         if len(steps) < LEAST:
             return None
-        median_s = statistics.median(steps)
-        return Timed(median_s, 1.25 * self._scattered() * median_s / math.sqrt(len(steps)), len(steps))
+        if (clock_mhz, latest) not in self._middles:
+            self._middles[clock_mhz, latest] = middle(steps)
+        middle_s = self._middles[clock_mhz, latest]
+        return Timed(middle_s, ERROR * self._scattered() * middle_s / math.sqrt(len(steps)), len(steps))
 
     def _scattered(self) -> float:
         if self._spread is None:
@@ -113,18 +133,22 @@ class Pace:
         free = len(apart) - len(known)
         return 1.4826 * statistics.median(apart) * math.sqrt(len(apart) / free) if free > 0 else 0.0
 
-    def late(self, clock_mhz: int, allowed_s: float, sure: float = 2.0) -> bool | None:
-        """Are steps at this clock too long? None: that is not known yet. sure: standard errors that it takes."""
+    def _enough(self, timed: Timed) -> bool:
+        """Is it known how much steps scatter?"""
+        return timed.count >= SCATTERED or timed.error_s <= ALIKE * timed.middle_s
+
+    def late(self, clock_mhz: int, allowed_s: float) -> bool | None:
+        """Are steps at this clock too long? None: that is not known yet."""
         timed, base = self.timed(clock_mhz), self._base
-        if timed is None or base is None:
+        if timed is None or base is None or not self._enough(timed):
             return None
         error_s = math.hypot(timed.error_s, base.error_s)
-        if timed.median_s + error_s <= allowed_s:
+        if timed.middle_s + ON_TIME * error_s <= allowed_s:
             return False
-        if timed.median_s - sure * error_s > allowed_s:
+        if timed.middle_s - (OVER if timed.count < SOON else 1.0) * error_s > allowed_s:
             return True
-        limit_s = allowed_s + (PROMISED - LONGER) * base.median_s
-        return None if timed.count < MOST else timed.median_s + error_s > limit_s
+        limit_s = allowed_s + (PROMISED - LONGER) * base.middle_s
+        return None if timed.count < MOST else timed.middle_s + error_s > limit_s
 
     def clock(self, full: int, least: int, clocks_mhz: Sequence[int], first: Callable[[], int], later_s: float) -> int:
         """The clock for the steps to come.
@@ -134,11 +158,11 @@ class Pace:
         """
         if abs(full - self._full) > NEAR * self._full:
             self._full, self._base, self._earlier, self._good, self._shortest_s = full, None, None, None, math.inf
-            self._steps.clear()
+            self._forget(tuple(self._steps))
         if self._base is None and not self._timed_base():
             return self._full
         assert self._base is not None
-        allowed_s = max((1 + LONGER) * self._base.median_s, later_s)
+        allowed_s = max((1 + LONGER) * self._base.middle_s, later_s)
         if self._good is None or abs(allowed_s / self._allowed_s - 1) > LONGER / 2:
             self._allowed_s, self._bad, self._stride = allowed_s, 0, STRIDE
             self._good = self._full
@@ -152,12 +176,12 @@ class Pace:
 
     def _timed_base(self) -> bool:
         found = self.timed(self._full)
-        if found is None or found.count < self._patience:
+        if found is None or found.count < self._patience or not self._enough(found):
             return False
-        if found.error_s > BASE_ERROR * found.median_s and found.count < BASE:
+        if found.error_s > BASE_ERROR * found.middle_s and found.count < BASE:
             return False
         # Timed again only to see whether steps could be shorter: another party's clocks may be in the way just now.
-        if self._earlier is not None and self._earlier.median_s < found.median_s:
+        if self._earlier is not None and self._earlier.middle_s < found.middle_s:
             found = self._earlier
         self._base, self._earlier = found, None
         return True
@@ -184,9 +208,9 @@ class Pace:
         else:
             timed = self.timed(self._trial)
             assert timed is not None
-            room_s = self._allowed_s - self._base.median_s
+            room_s = self._allowed_s - self._base.middle_s
             self._stride = STRIDE
-            if timed.median_s - self._base.median_s < room_s / 3:
+            if timed.middle_s - self._base.middle_s < room_s / 3:
                 self._stride = min(LONGEST_STRIDE, 2 * max(self._stride, 1 - self._trial / self._good))
             self._good = self._trial
         between = (self._good + self._bad) // 2 if self._bad else 0
@@ -214,9 +238,9 @@ class Pace:
             # Late at all clocks: the network has changed, not what ours do. A new base, with more patience each time.
             self._patience = min(2 * max(self._patience, BASE), AGAIN)
             self._begin_again()
-        elif timed.median_s + LATE * timed.error_s < (1 - PROMISED) * min(self._base.median_s, self._shortest_s):
+        elif timed.middle_s + LATE * timed.error_s < (1 - PROMISED) * min(self._base.middle_s, self._shortest_s):
             # Shorter than at full clocks: the network is faster now; or less is on the line at once, which stays so.
-            self._shortest_s = timed.median_s
+            self._shortest_s = timed.middle_s
             self._begin_again(self._good)
         elif self._kept_for >= self._again:
             self._again *= 2
@@ -230,7 +254,7 @@ class Pace:
             timed = self.timed(clock_mhz, latest)
             if timed is not None and timed.count >= latest:
                 error_s = math.hypot(timed.error_s, base.error_s)
-                if timed.median_s - LATE * error_s > self._allowed_s:
+                if timed.middle_s - LATE * error_s > self._allowed_s:
                     return True
         return False
 
@@ -245,3 +269,16 @@ class Pace:
     def _forget(self, clocks_mhz: Sequence[int]) -> None:
         for clock in clocks_mhz:
             self._steps.pop(clock, None)
+            self._unknown(clock)
+
+    def _unknown(self, clock_mhz: int) -> None:
+        """Its steps are others now."""
+        for latest in (*WINDOWS, MOST):
+            self._middles.pop((clock_mhz, latest), None)
+
+
+def middle(values: Sequence[float]) -> float:
+    """The median of the means of all pairs, each value with itself among them."""
+    own = np.asarray(values)
+    rows, columns = np.triu_indices(len(own))
+    return float(np.median(own[rows] + own[columns])) / 2
