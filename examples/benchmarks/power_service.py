@@ -17,7 +17,7 @@ import dataclasses
 import json
 import random
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -81,54 +81,82 @@ class Lived:
     longer: float
     joules: float
     seconds: float
-    clock_mhz: int
+    clocks_mhz: tuple[int, ...]
     changes: int
     said: tuple[str, ...]
 
 
-def live(work: Work, policy: str | None, steps: int, scatter: float, seed: int) -> Lived:
-    """A training beside which the service runs; None: nothing does."""
+class Party:
+    """A party's simulated card, with the service's control and policy beside it; None: nothing is."""
+
+    def __init__(self, work: Work, policy: str | None, seed: int, now: Callable[[], float], party: int, parties: int):
+        self.said: list[str] = []
+        self.gpu = Simulated(work.card, seed + 1000 * party, now)
+        self.guard = Guard(self.gpu, self.said.append, now=now)
+        self.control: Control | None = None
+        if policy is not None:
+            card = work.card
+            clocks, memory = card.sm_clocks_mhz, card.memory_clocks_mhz
+            scene = Scene(card, clocks, memory, (1,), Setting(), party=party, parties=parties)
+            chosen, schedule = policy_named(policy)(scene), work.schedule
+            self.control = Control(chosen, Limits(), self.guard.can, schedule, self.said.append, work.curve.busy_w)
+
+    def tick(self, now_s: float) -> None:
+        """A reading, and what follows."""
+        sample = self.guard.read()
+        if self.control is not None and (wanted := self.control.tick(now_s, sample)) != self.guard.setting:
+            self.guard.apply(wanted)
+
+
+def live(work: Work, policy: str | None, steps: int, scatter: float, seed: int, parties: int = 1) -> Lived:
+    """A training beside which the service runs; None: nothing does. Several parties, each with a card and a service of
+    its own, compute the same at the same time: the slowest clock decides how long a step takes."""
     now = [0.0]
-    said: list[str] = []
-    gpu = Simulated(work.card, seed, lambda: now[0])
-    guard = Guard(gpu, said.append, now=lambda: now[0])
-    control = None
-    if policy is not None:
-        scene = Scene(work.card, work.card.sm_clocks_mhz, work.card.memory_clocks_mhz, (1,), Setting())
-        chosen = policy_named(policy)(scene)
-        control = Control(chosen, Limits(), guard.can, work.schedule, said.append, work.curve.busy_w)
+    all_of = [Party(work, policy, seed, lambda: now[0], party, parties) for party in range(parties)]
     draw = random.Random(seed)
     rows: list[tuple[float, float, float]] = []
     ticked_s = 0.0
     for number in range(steps):
-        step, spans, busy = work.step(gpu.sm_clock_mhz)
+        clocks = [party.gpu.sm_clock_mhz for party in all_of]
+        step, spans, busy = work.step(min(clocks))
+        shares = [work.curve.slower(clock) / work.curve.slower(min(clocks)) for clock in clocks]
         noise = abs(draw.gauss(0.0, scatter)) + (RARE if scatter and number % RARELY == 7 else 0.0)
-        begin_s, end_s, before_j = now[0], now[0] + (1 + noise) * step.step_s, gpu.energy_j
-        gpu.work(busy / (1 + noise))
+        begin_s, end_s = now[0], now[0] + (1 + noise) * step.step_s
+        before_j = sum(party.gpu.energy_j for party in all_of)
+        for party, share in zip(all_of, shares, strict=True):
+            party.gpu.work(share * busy / (1 + noise))
         every_s = max(INTERVAL_S, step.step_s / 20)  # readings of long steps are fewer: nothing happens in between
         while now[0] < end_s:
             now[0] = min(end_s, max(now[0], ticked_s + every_s))
             if now[0] >= ticked_s + every_s - 1e-9:
                 ticked_s = now[0]
-                sample = guard.read()
-                if control is not None and (wanted := control.tick(now[0], sample)) != guard.setting:
-                    guard.apply(wanted)
-        gpu.advance()
-        rows.append((step.step_s, gpu.energy_j - before_j, end_s - begin_s))
-        if control is not None:
-            control.step(_facts(number, begin_s, end_s, spans, 1 + noise, len(work.schedule.workers)))
-    guard.close()
+                for party in all_of:
+                    party.tick(now[0])
+        for party, share in zip(all_of, shares, strict=True):
+            party.gpu.advance()
+            if party.control is not None:
+                workers = len(work.schedule.workers)
+                party.control.step(_facts(number, begin_s, end_s, spans, 1 + noise, share, workers))
+        joules = sum(party.gpu.energy_j for party in all_of) - before_j
+        rows.append((step.step_s, joules / parties, end_s - begin_s))
+    for party in all_of:
+        party.guard.close()
     half = rows[len(rows) // 2 :]
     means = [statistics.fmean(row[column] for row in half) for column in range(3)]
-    changes = 0 if control is None else control.changes
-    return Lived(means[0] / work.full.step_s - 1, means[1], means[2], gpu.sm_clock_mhz, changes, tuple(said))
+    changes = sum(0 if party.control is None else party.control.changes for party in all_of)
+    clocks_mhz = tuple(party.gpu.sm_clock_mhz for party in all_of)
+    said = tuple(sentence for party in all_of for sentence in party.said)
+    return Lived(means[0] / work.full.step_s - 1, means[1], means[2], clocks_mhz, changes, said)
 
 
-def _facts(number: int, begin_s: float, end_s: float, spans: Sequence[Span], by: float, workers: int) -> StepFacts:
-    """The step as the service is told it: what scatters is the waiting."""
+def _facts(
+    number: int, begin_s: float, end_s: float, spans: Sequence[Span], by: float, share: float, workers: int
+) -> StepFacts:
+    """The step as a party is told it: what scatters is the waiting. share: of the slowest party's computing."""
     own = []
     for span in spans:
-        more_s = (by - 1) * (span.end_s - span.begin_s)
+        computed_s = span.end_s - span.begin_s - span.wait_s - span.idle_s
+        more_s = (by - 1) * (span.end_s - span.begin_s) + (1 - share) * computed_s
         moved = {"begin_s": begin_s + by * span.begin_s, "end_s": begin_s + by * span.end_s}
         own.append(dataclasses.replace(span, **moved, wait_s=span.wait_s + more_s, idle_s=by * span.idle_s))
     compute_s = sum(span.end_s - span.begin_s - span.wait_s - span.idle_s for span in own) / workers
@@ -166,11 +194,11 @@ def idle_of(card: Card) -> float:
     return gpu.power_w
 
 
-def row_of(name: str, net: str, work: Work, policy: str, steps: int, scatter: float, seeds: int) -> Row:
+def row_of(name: str, net: str, work: Work, policy: str, steps: int, scatter: float, seeds: int, parties: int) -> Row:
     """All seeds."""
     idle_w = idle_of(work.card)
-    plain = [live(work, None, steps, scatter, seed) for seed in range(seeds)]
-    found = [live(work, policy, steps, scatter, seed) for seed in range(seeds)]
+    plain = [live(work, None, steps, scatter, seed, parties) for seed in range(seeds)]
+    found = [live(work, policy, steps, scatter, seed, parties) for seed in range(seeds)]
     for one in {sentence for own in found for sentence in own.said}:
         print(f"  {one}")
     saved = [1 - own.joules / before.joules for own, before in zip(found, plain, strict=True)]
@@ -193,7 +221,7 @@ def row_of(name: str, net: str, work: Work, policy: str, steps: int, scatter: fl
         statistics.fmean(saved),
         min(saved),
         statistics.fmean(net_saved),
-        tuple(own.clock_mhz for own in found),
+        tuple(clock for own in found for clock in own.clocks_mhz),
         statistics.fmean(own.changes for own in found),
     )
 
@@ -211,6 +239,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--scatter", type=float, default=0.0, help="of a step: standard deviation before it is halved")
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--parties", type=int, default=1, help="with a service each; joules are a party's mean")
     parser.add_argument("--json", type=Path)
     words = parser.parse_args()
     card = card_named(words.card)
@@ -223,7 +252,7 @@ def main() -> None:
     for name in words.works:
         for net in words.nets:
             work = Work(name, net, card, words.device, words.workers, words.batch)
-            row = row_of(name, net, work, words.policy, words.steps, words.scatter, words.seeds)
+            row = row_of(name, net, work, words.policy, words.steps, words.scatter, words.seeds, words.parties)
             rows.append(row)
             print(
                 f"{name:8}{net:7}{row.step_s:8.3f}s{row.computing_share:11.1%}{row.longer:8.2%}{row.longest:9.2%}"

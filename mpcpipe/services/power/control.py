@@ -58,8 +58,8 @@ class Times(Protocol):
 
     searching: bool
 
-    def timed(self, step_s: float, clock_mhz: int | None) -> None:
-        """A step, all of it at this SM clock; None: the driver's."""
+    def timed(self, step_s: float, clock_mhz: int | None, step: int) -> None:
+        """A step, counted from the first of this run, all of it at this SM clock; None: the driver's."""
 
 
 class Control:
@@ -85,7 +85,8 @@ class Control:
         self.changes = 0
         self._wanted = self.setting
         self._done: StepFacts | None = None
-        self._lengths: deque[tuple[float, int | None]] = deque(maxlen=KEPT_STEPS)
+        self._first_step: int | None = None
+        self._lengths: deque[tuple[float, int | None, int]] = deque(maxlen=KEPT_STEPS)
         self._sample: Sample | None = None
         self._window: list[Sample] = []
         self._asked_at_s = self._changed_at_s = float("-inf")
@@ -97,8 +98,10 @@ class Control:
     def step(self, done: StepFacts) -> None:
         """A step is done; it is looked at when the policy is asked next."""
         self._done = done
+        if self._first_step is None:
+            self._first_step = done.step
         if done.begin_s >= self._changed_at_s + IN_FORCE_S:
-            self._lengths.append((done.step_s, self.setting.sm_clock_mhz))
+            self._lengths.append((done.step_s, self.setting.sm_clock_mhz, done.step - self._first_step))
 
     def tick(self, now_s: float, sample: Sample | None) -> Setting:
         """A reading, or that there is none. What should be in force from now on."""

@@ -69,9 +69,15 @@ class Timed:
 
 
 class Pace:
-    """`add` each step, then ask for the `clock`. searching: false while a clock is kept."""
+    """`add` each step, then ask for the `clock`. searching: false while a clock is kept.
 
-    def __init__(self) -> None:
+    alone: no other party's clocks change the steps. With others, the base is timed by `time_base` alone, while all are
+    at full clocks: it must not grow by what others do.
+    """
+
+    def __init__(self, alone: bool = True) -> None:
+        self._alone = alone
+        self._most = MOST if alone else SOON  # with others, each further turn for the same clock is two changes
         self._steps: dict[int, deque[float]] = {}
         self._middles: dict[tuple[int, int], float] = {}
         self._base: Timed | None = None
@@ -85,6 +91,7 @@ class Pace:
         self._shortest_s = math.inf
         self._spread: float | None = None
         self._trial: int | None = None
+        self._retimed = self._search_again = False
         self._stride = STRIDE
         self._kept_for = 0
 
@@ -97,6 +104,11 @@ class Pace:
     def searching(self) -> bool:
         """Is a clock being judged?"""
         return self._base is None or self._trial is not None
+
+    @property
+    def kept(self) -> int | None:
+        """The clock that was on time last; None before the base is known."""
+        return None if self._base is None else self._good or self._full
 
     @property
     def room_s(self) -> float | None:
@@ -148,7 +160,7 @@ class Pace:
         if timed.middle_s - (OVER if timed.count < SOON else 1.0) * error_s > allowed_s:
             return True
         limit_s = allowed_s + (PROMISED - LONGER) * base.middle_s
-        return None if timed.count < MOST else timed.middle_s + error_s > limit_s
+        return None if timed.count < self._most else timed.middle_s + error_s > limit_s
 
     def clock(self, full: int, least: int, clocks_mhz: Sequence[int], first: Callable[[], int], later_s: float) -> int:
         """The clock for the steps to come.
@@ -156,9 +168,7 @@ class Pace:
         full: the highest that may be set. least: below it nothing is saved. clocks_mhz: rising. first: a prediction,
         where to begin. later_s: a step may take as long as that in any case.
         """
-        if abs(full - self._full) > NEAR * self._full:
-            self._full, self._base, self._earlier, self._good, self._shortest_s = full, None, None, None, math.inf
-            self._forget(tuple(self._steps))
+        self._begin_at(full)
         if self._base is None and not self._timed_base():
             return self._full
         assert self._base is not None
@@ -168,11 +178,37 @@ class Pace:
             self._good = self._full
             self._trial = self._next(self._resume or first(), least, clocks_mhz)
             self._resume = None
+        elif self._search_again:
+            self._allowed_s = allowed_s
+            self._trial = self._next(round((1 - STRIDE) * self._good), least, clocks_mhz)
+        self._search_again = False
         if self._trial is not None:
             self._judge(least, clocks_mhz)
         else:
             self._watch(clocks_mhz)
         return self._full if self._base is None else self._trial or self._good
+
+    def _begin_at(self, full: int) -> None:
+        """All anew, where another clock is the highest now."""
+        if abs(full - self._full) > NEAR * self._full:
+            self._full, self._base, self._earlier, self._good, self._shortest_s = full, None, None, None, math.inf
+            self._forget(tuple(self._steps))
+
+    def time_base(self, full: int, begins: bool) -> None:
+        """All parties are at full clocks. begins: since just now. What was kept is kept again once that is over."""
+        self._begin_at(full)
+        if begins:
+            self._forget([self._full])
+            self._retimed = False
+        if self._retimed:
+            return
+        before, self._base, self._earlier = self._base, None, None
+        if not self._timed_base():
+            self._base = before
+        elif before is not None and self._good is not None:
+            self._retimed = self._search_again = True
+            self._resume, self._trial, self._bad, self._shortest_s = self._good, None, 0, math.inf
+            self._forget([self._good] if self._good != self._full else [])
 
     def _timed_base(self) -> bool:
         found = self.timed(self._full)
@@ -235,14 +271,18 @@ class Pace:
                 self._good = higher[0]
                 self._forget(higher[:1])
                 return
+            if not self._alone:  # until all parties are at full clocks for a new base
+                self._good = self._full
+                return
             # Late at all clocks: the network has changed, not what ours do. A new base, with more patience each time.
             self._patience = min(2 * max(self._patience, BASE), AGAIN)
             self._begin_again()
         elif timed.middle_s + LATE * timed.error_s < (1 - PROMISED) * min(self._base.middle_s, self._shortest_s):
             # Shorter than at full clocks: the network is faster now; or less is on the line at once, which stays so.
             self._shortest_s = timed.middle_s
+            self._earlier = None if self._alone else self._base
             self._begin_again(self._good)
-        elif self._kept_for >= self._again:
+        elif self._alone and self._kept_for >= self._again:
             self._again *= 2
             self._earlier = self._base if self._good != self._full else None
             self._begin_again(self._good)

@@ -164,8 +164,13 @@ class PowerService(Service):
             self.tell(f"{self._can.name} is not in the table of cards: what it draws at which clock is assumed")
         memory = self._can.memory_clocks_mhz or self._card.memory_clocks_mhz
         curves = self._curves()
-        believed = StepModel(curves)
-        scene = Scene(self._card, self._clocks(), memory, (1,), Setting(), believed, interval_s=1.0, seed=run.party)
+        scene = Scene(
+            *(self._card, self._clocks(), memory, (1,), Setting(), StepModel(curves)),
+            interval_s=1.0,
+            seed=run.party,
+            party=run.party,
+            parties=run.parties,
+        )
         policy = self._policy_class(scene)
         busy_w = curves[max(curves)].busy_w
         memories = {clock: curve.busy_w for clock, curve in curves.items()}

@@ -35,7 +35,7 @@ class Scene:
     card: with its clocks; sm_clocks_mhz and memory_clocks_mhz are those that may be chosen here, in rising order (the
     memory clocks of a card with one are one). batches: in rising order. start: what is in effect at first.
     predictor: what may be known beforehand, or None. interval_s: between decisions of a policy with cadence
-    "interval". truth: for the oracle alone, None outside of replays.
+    "interval". truth: for the oracle alone, None outside of replays. party, parties: whose GPU it is, of how many.
     """
 
     card: Card
@@ -48,6 +48,8 @@ class Scene:
     seed: int = 0
     max_workers: int = 1
     truth: Predictor | None = None
+    party: int = 0
+    parties: int = 1
 
     def nearest_sm(self, clock_mhz: float) -> int:
         """The clock that may be chosen and is nearest; the lower one of two."""

@@ -25,6 +25,7 @@ from mpcpipe.services.power.phases import PhasePlan, plan_phases
 from mpcpipe.services.power.policies.base import Policy, Scene
 from mpcpipe.services.power.setting import Limits, Observation, Setting
 from mpcpipe.services.power.stepgraph import Part, longest_s
+from mpcpipe.services.power.turns import Turn, Turns
 
 WORTH_PHASES = 0.01
 """Clocks for actions must save so much more than one for the step."""
@@ -45,13 +46,16 @@ class Perseus(Policy):
         super().__init__(scene)
         memory = scene.start.memory_clock_mhz or scene.memory_clocks_mhz[-1]
         self.curve = Curve(scene.card, memory, scene.sm_clocks_mhz, float(options.get("stretch", 1.0)))
-        self.pace = Pace()
+        self.turns = Turns(scene.party, scene.parties)
+        self.pace = Pace(self.turns.alone)
         self.phases: PhasePlan | None = None
         self.call_s = scene.card.transition.call_s
         self.common_s = 0.0
         self._graph: list[Part] | None = None
         self._proposed: deque[int] = deque(maxlen=KEPT)
         self._seen = 0
+        self._step = 0
+        self._turn = Turn.BASE
         self._ceiling_mhz: int | None = None
         self._clock_mhz: int | None = None
         self._phases_failed = False
@@ -69,8 +73,13 @@ class Perseus(Policy):
 
     @property
     def searching(self) -> bool:
-        """Will the clock change soon?"""
-        return self.pace.searching
+        """Will the clock change soon? Where parties take turns, it may be this one's any moment."""
+        return self.pace.searching or not self.turns.alone
+
+    def turn(self, step: int) -> Turn:
+        """Of a step that is counted from the first of this run. By the number that the parties exchange, if they do:
+        all have nearly the same anyhow."""
+        return self.turns.at(step, self.common_s or self.fastest_s)
 
     def watch(self, parts: Sequence[Part], step_s: float, clock_mhz: float | None) -> None:
         """A step's graph and time, and the clock at which it ran. The graph is kept as it would be at full clocks."""
@@ -79,10 +88,11 @@ class Perseus(Policy):
         by = {} if self.phases is None else {n: self.curve.slower(c) for n, c in self.phases.clocks_mhz.items()}
         self._graph = [replace(part, compute_s=part.compute_s / by.get(part.name, slower)) for part in parts]
 
-    def timed(self, step_s: float, clock_mhz: int | None) -> None:
+    def timed(self, step_s: float, clock_mhz: int | None, step: int) -> None:
         """A step, all of it at this clock; None: the driver's."""
         self._seen += 1
-        if self._seen <= WARM_UP:
+        self._step = step
+        if self._seen <= WARM_UP or self.turn(step) in (Turn.FULL, Turn.OTHERS):
             return
         full = self.full_clock_mhz
         clock = full if clock_mhz is None or clock_mhz > (1 - NEAR / 2) * full else clock_mhz
@@ -105,6 +115,9 @@ class Perseus(Policy):
         later_s = max((1 + LONGER) * self.common_s, limits.deadline_s or 0.0)
         if self.fastest_s is None or self._clock_mhz is None:
             self._proposed.append(self._predicted(graph, later_s))
+        before, self._turn = self._turn, self.turn(self._step + 1)
+        if self._turn is not Turn.OWN:
+            return self._held(before, observation)
         if self.phases is not None and self._phases_on_time(later_s):
             return observation.setting
         least = self._cheapest(graph, later_s)
@@ -118,9 +131,21 @@ class Perseus(Policy):
         if self.fastest_s is None and self._clock_mhz is None:
             return observation.setting
         self._clock_mhz = clock
-        if not self.searching:
+        if not self.pace.searching:
             self._plan_phases(graph, clock, max(self.pace.fastest_s or 0.0, later_s))
         return replace(observation.setting, sm_clock_mhz=clock)
+
+    def _held(self, before: Turn, observation: Observation) -> Setting:
+        """In steps in which nothing is tried: at full clocks with all others, or at the clock that is kept."""
+        if self._turn is Turn.BASE:
+            self.pace.time_base(self.full_clock_mhz, before is not Turn.BASE)
+        full = self._turn in (Turn.FULL, Turn.BASE)
+        if full:
+            self.phases = None
+        if self._clock_mhz is None:  # the driver's are full ones
+            return observation.setting
+        self._clock_mhz = self.full_clock_mhz if full else self.pace.kept or self.full_clock_mhz
+        return replace(observation.setting, sm_clock_mhz=self._clock_mhz)
 
     def _phases_on_time(self, later_s: float) -> bool:
         """False, and no clocks for actions any more, once steps with them are too long."""
