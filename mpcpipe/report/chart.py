@@ -10,6 +10,7 @@ from mpcpipe.report.figures import plain, seconds, ticks
 WIDTH, HEIGHT = 520, 230
 LEFT, RIGHT, TOP, BOTTOM = 52, 14, 14, 34
 _MOST_DOTS = 60
+_MOST_POINTS = 400
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,8 @@ class Level:
 
 @dataclass(frozen=True)
 class Chart:
-    """title: for who cannot see it. path: of an SVG path. dots: all values, or none where there are many."""
+    """title: for who cannot see it. path: of an SVG path. dots: all values, or none where there are many. limit: a path
+    that the values are to stay below, or nothing. x_name: what goes to the right."""
 
     title: str
     path: str
@@ -40,6 +42,8 @@ class Chart:
     x_ticks: tuple[tuple[float, str], ...]
     y_ticks: tuple[tuple[float, str], ...]
     levels: tuple[Level, ...] = ()
+    limit: str = ""
+    x_name: str = "step"
     width: int = WIDTH
     height: int = HEIGHT
     left: int = LEFT
@@ -92,3 +96,43 @@ def line_chart(
         tuple((at_y(y), plain(y)) for y in ticks(low, high, 5)),
         tuple(Level(at_y(value), name, kind) for value, name, kind in levels),
     )
+
+
+def time_chart(
+    title: str, points: Sequence[tuple[float, float]], limits: Sequence[tuple[float, float | None]], end_s: float
+) -> Chart | None:
+    """Values over time, from 0 to end_s. points: (at_s, value). limits: (since when, a limit from then on, or None). Of
+    many values means are drawn, of as many each. None where there is nothing to draw."""
+    if not points:
+        return None
+    every = -(-len(points) // _MOST_POINTS)
+    few = [_mean(points[at : at + every]) for at in range(0, len(points), every)]
+    high = max([*(value for _, value in few), *(limit for _, limit in limits if limit is not None)])
+    high += 0.06 * high or 1.0
+
+    def at_x(x: float) -> float:
+        return round(LEFT + min(1.0, x / max(end_s, 1e-9)) * (WIDTH - LEFT - RIGHT), 1)
+
+    def at_y(y: float) -> float:
+        return round(HEIGHT - BOTTOM - y / high * (HEIGHT - TOP - BOTTOM), 1)
+
+    drawn, down = [], False
+    for number, (since_s, limit) in enumerate(limits):
+        until_s = limits[number + 1][0] if number + 1 < len(limits) else end_s
+        if limit is not None:
+            drawn.append(f"{'V' if down else f'M{at_x(since_s)} '}{at_y(limit)}H{at_x(until_s)}")
+        down = limit is not None
+    unit_s, name = (60.0, "minutes") if end_s >= 180 else (1.0, "seconds")
+    return Chart(
+        title,
+        "".join(f"{'L' if number else 'M'}{at_x(x)} {at_y(y)}" for number, (x, y) in enumerate(few)),
+        (),
+        tuple((at_x(x * unit_s), plain(x)) for x in ticks(0.0, end_s / unit_s)),
+        tuple((at_y(y), plain(y)) for y in ticks(0.0, high, 5)),
+        limit="".join(drawn),
+        x_name=name,
+    )
+
+
+def _mean(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    return sum(at_s for at_s, _ in points) / len(points), sum(value for _, value in points) / len(points)

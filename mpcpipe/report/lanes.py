@@ -141,9 +141,7 @@ def timeline(run: Run, step: int, name: str, plan: Plan | None = None) -> Timeli
     return Timeline(step, name, end_s - begin_s, tuple(groups), marks, unit, y - _GAP + _AXIS, _HEAD, y - _GAP)
 
 
-def _clock_lane(
-    run: Run, party: PartyEvents, step: int, scale: _Scale, y: float, end_s: float
-) -> ClockLane | None:
+def _clock_lane(run: Run, party: PartyEvents, step: int, scale: _Scale, y: float, end_s: float) -> ClockLane | None:
     """Steps of the clock, from reading to reading; None where the party had no power service, or it saw no clock."""
     power = next((found for found in run.power if found.party == party.party), None)
     if power is None or power.clocks_mhz is None:
@@ -165,7 +163,9 @@ def _clock_lane(
     span = f"{min(clocks):.0f} MHz" if min(clocks) == max(clocks) else f"{min(clocks):.0f} to {max(clocks):.0f} MHz"
     joules = power.joules.get(step)
     used = "joules not known" if joules is None else figures.joules(joules)
-    title = f"clock of {power.device}, {party.party}: {span}; this step: {used}"
+    caps = power.caps_between(begin_s - party.origin_s, stop_s - party.origin_s)
+    under = f", cap {', then '.join(caps)}" if caps != ("none",) else ""
+    title = f"clock of {power.device}, {party.party}: {span}{under}; this step: {used}"
     return ClockLane(y, "".join(path), title, f"{span}, {used}")
 
 

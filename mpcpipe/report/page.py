@@ -13,7 +13,7 @@ from mpcpipe.job.public import public_text
 from mpcpipe.plan.plan import Plan
 from mpcpipe.protocol.base import Opening
 from mpcpipe.report import figures
-from mpcpipe.report.chart import Chart, line_chart
+from mpcpipe.report.chart import Chart, line_chart, time_chart
 from mpcpipe.report.events import Run
 from mpcpipe.report.lanes import chosen_steps, timeline
 from mpcpipe.report.layers import LayerCost
@@ -97,6 +97,7 @@ def page(run: Run, facts: Facts) -> str:
         party_rows=party_rows(run, names),
         power=run.power,
         joules=_joules(run),
+        watts=_watts(run),
         first=names[0],
         layers=facts.layers,
         most=max((layer.sent_bytes for layer in facts.layers or ()), default=0) or 1,
@@ -216,6 +217,15 @@ def _joules(run: Run) -> Chart | None:
         return None
     first = run.power[0]
     return line_chart(f"joules by step, {first.party}", list(first.joules), list(first.joules.values()))
+
+
+def _watts(run: Run) -> Chart | None:
+    """Of the same party, with its cap."""
+    if not run.power:
+        return None
+    first = run.power[0]
+    known = [(reading.at_s, reading.power_w) for reading in first.readings if reading.power_w is not None]
+    return time_chart(f"watts over time, {first.party}", known, first.caps, known[-1][0]) if len(known) > 1 else None
 
 
 def _about(run: Run) -> list[tuple[str, str]]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mpcpipe.errors import UsageError
+from mpcpipe.report import figures
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,34 @@ class PartyPower:
         """The lowest and the highest."""
         known = [reading.sm_clock_mhz for reading in self.readings if reading.sm_clock_mhz is not None]
         return (min(known), max(known)) if known else None
+
+    def cap_at(self, at_s: float) -> float | None:
+        """The cap in force then; None: none."""
+        return next((cap_w for since_s, cap_w in reversed(self.caps) if since_s <= at_s), None)
+
+    @property
+    def cap_words(self) -> tuple[str, ...]:
+        """What it was, and each change: `230 W`, `130 W from 12.0 s`, `none from 40.0 s`."""
+        changed = [cap for number, cap in enumerate(self.caps) if number == 0 or cap[1] != self.caps[number - 1][1]]
+        return tuple(
+            f"{'none' if cap_w is None else f'{cap_w:g} W'}{f' from {figures.seconds(since_s)}' if number else ''}"
+            for number, (since_s, cap_w) in enumerate(changed)
+        ) or ("none",)
+
+    def caps_between(self, begin_s: float, end_s: float) -> tuple[str, ...]:
+        """In force in this time, one after the other."""
+        found = [self.cap_at(begin_s), *(cap_w for since_s, cap_w in self.caps if begin_s < since_s < end_s)]
+        return tuple("none" if cap_w is None else f"{cap_w:g} W" for cap_w in found)
+
+    @property
+    def above(self) -> float | None:
+        """The share of the readings under a cap that are above it; None: there are none."""
+        under = [
+            (reading.power_w, cap_w)
+            for reading in self.readings
+            if reading.power_w is not None and (cap_w := self.cap_at(reading.at_s)) is not None
+        ]
+        return sum(power_w > cap_w for power_w, cap_w in under) / len(under) if under else None
 
     def between(self, begin_s: float, end_s: float) -> list[Reading]:
         """Readings with a clock in this time, and the last one before it."""
