@@ -18,7 +18,8 @@ LOOK_S = 0.05
 
 
 @click.command(
-    epilog="Example:  mpcpipe power cap 150     for the newest run in runs/ that goes on;  `off` takes the cap away"
+    context_settings={"ignore_unknown_options": True},  # -5 is a number that is wrong, not an option
+    epilog="Example:  mpcpipe power cap 150     for the newest run in runs/ that goes on;  `off` takes the cap away",
 )
 @click.argument("watts")
 @click.argument("run", required=False, type=click.Path(path_type=Path))

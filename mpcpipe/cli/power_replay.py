@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 @click.option("--seeds", default=10, show_default=True, help="Replays, each with noise and arrivals of its own.")
 @click.option("--workers", default=5, show_default=True, help="How many may share the GPU.")
 @click.option("--agent", metavar="FILE", help="A trained agent, for the policy greendls.")
+@click.option(
+    "--with", "own", multiple=True, metavar="POLICY.KEY=VALUE", help="An option of a policy: pctodl.at_once=false."
+)
 @click.option("--as-published", is_flag=True, help="Unequal starts and limits, as in PctoDL's comparisons.")
 @click.option("--png", metavar="FILE", help="Draw it (needs matplotlib: extra `power`).")
 @click.option("--html", metavar="FILE", help="Write a page.")
@@ -53,6 +56,7 @@ def replay(
     seeds: int,
     workers: int,
     agent: str | None,
+    own: tuple[str, ...],
     as_published: bool,
     png: str | None,
     html: str | None,
@@ -72,11 +76,36 @@ def replay(
         raise UsageError("--seeds and --workers are at least 1, --hold at least 10 seconds")
     card = card_named(card_name)
     worlds = [World(card, grid, workers) for grid in _grids(card, grids, networks)]
-    options: dict[str, dict[str, Any]] = {"greendls": {"weights": agent}} if agent else {}
+    options = _options(own, (policy, *others))
+    if agent:
+        options.setdefault("greendls", {})["weights"] = agent
     if rate is not None:
         _requests(worlds, policy, others, rate, first_s, slo_s, seeds, options, (png, html, json_file))
         return
     _under_caps(worlds, policy, others, caps, hold_s, slo_s, seeds, as_published, options, (png, html, json_file))
+
+
+def _options(own: tuple[str, ...], names: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+    """Keyword arguments of policies, as TOML writes values. Errors: UsageError for what a policy does not have."""
+    import inspect
+    import tomllib
+
+    from mpcpipe.services.registry import policy_named
+
+    found: dict[str, dict[str, Any]] = {}
+    for text in own:
+        where, _, value = text.partition("=")
+        name, _, key = where.partition(".")
+        if name not in names:
+            raise UsageError(f"--with {text}: POLICY.KEY=VALUE, of a policy that is replayed: {', '.join(names)}")
+        known = [key for key in inspect.signature(policy_named(name)).parameters if key != "scene"]
+        if key not in known:
+            raise UsageError(f"--with {text}: {name} has no option {key!r}. It has: {', '.join(known) or 'none'}")
+        try:
+            found.setdefault(name, {})[key] = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError as error:
+            raise UsageError(f'--with {text}: {value!r} is no value: true, false, a number or "text"') from error
+    return found
 
 
 def _grids(card: Card, files: tuple[str, ...], networks: tuple[str, ...]) -> list[Grid]:

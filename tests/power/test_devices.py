@@ -124,6 +124,7 @@ def test_a_missing_package_says_how_to_install_it(kind: str, module: str, monkey
     ("spec", "words"),
     [
         ("nvidea", "did you mean 'nvidia'"),
+        ("rtx3080ti", "did you mean 'simulated:rtx3080ti'"),
         ("simulated:a100-40", "did you mean 'a100-40gb'"),
         ("simulated", "there is no card ''"),
         ("hygon", "no program hy-smi"),

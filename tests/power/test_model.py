@@ -83,6 +83,8 @@ def test_the_sensor_shows_a_mean_of_the_last_second_and_nothing_before_it_measur
 def test_an_unknown_card_gets_the_nearest() -> None:
     with pytest.raises(PowerError, match=r"no card 'a100-40'; did you mean 'a100-40gb'\?"):
         card_named("a100-40")
+    with pytest.raises(PowerError, match=r"no card 'A100'; did you mean 'a100-40gb' or 'a100-80gb'\?"):
+        card_named("A100")
 
 
 def test_clocks_of_all_cards_rise_and_are_within_their_tables() -> None:

@@ -11,9 +11,11 @@ from click.testing import CliRunner, Result
 from mpcpipe.cli.power import power
 from mpcpipe.errors import PowerError, UsageError
 from mpcpipe.services.power.cards import card_named
+from mpcpipe.services.power.grid import load
 from mpcpipe.services.power.networks import A100_CURVES, derived_grid
 from mpcpipe.services.power.replay import Task, as_json, compare
 from mpcpipe.services.power.saturated import Phase
+from mpcpipe.services.power.world import World
 from tests.power.grids import made, write
 from tests.power.worlds import quiet
 
@@ -70,6 +72,21 @@ def test_the_same_seed_gives_the_same_replay_and_all_begin_alike() -> None:
     assert began["dvfs"] == began["morak"] == began["power-limit"]
 
 
+def test_a_policys_own_options_are_what_it_is_replayed_with(csv: Path, tmp_path: Path) -> None:
+    """Without the memory clock, and with the GPU whole, it is the same as a policy that was made so."""
+    said = tmp_path / "out.json"
+    words = ("--with", "pctodl.lower_memory=false", "--with", "pctodl.partitions=false", "--json", said)
+    result = run("--grid", csv, "--seeds", 1, "--hold", 15, "--cap", "150", "--against", "dvfs", *words)
+    assert result.exit_code == 0, result.output
+    options = {"pctodl": {"lower_memory": False, "partitions": False}}
+    world = World(card_named("rtx3080ti"), load(csv).on(card_named("rtx3080ti")))
+    found = compare("pctodl", ["dvfs"], [Task(world, (Phase(150.0, 15.0),))], 1, options=options)
+    gain = json.loads(said.read_text())["throughput_gain"]["dvfs"]
+    assert gain == pytest.approx(as_json(found)["throughput_gain"]["dvfs"])
+    plain = compare("pctodl", ["dvfs"], [Task(world, (Phase(150.0, 15.0),))], 1)
+    assert gain != pytest.approx(as_json(plain)["throughput_gain"]["dvfs"])
+
+
 def test_savings_and_gains_are_ratios_of_the_outcomes() -> None:
     task = Task(quiet(), (Phase(150.0, 30.0),))
     found = compare("pctodl", ["dvfs"], [task], 1)
@@ -94,6 +111,13 @@ def test_savings_and_gains_are_ratios_of_the_outcomes() -> None:
         (("--cap", "watts"), UsageError, "--cap watts: watts, such as 160"),
         ((), UsageError, "--cap W is missing"),
         (("--cap", "160", "--policy", "clipper"), PowerError, "clipper decides batch by batch"),
+        (
+            ("--cap", "160", "--with", "pctodl.at_one=true"),
+            UsageError,
+            "no option 'at_one'. It has: partitions, ",
+        ),
+        (("--cap", "160", "--with", "morak.workers=1"), UsageError, "of a policy that is replayed: pctodl, static"),
+        (("--cap", "160", "--with", "pctodl.at_once=no"), UsageError, "'no' is no value: true, false"),
     ],
 )
 def test_what_cannot_be_is_said(csv: Path, words: tuple[str, ...], kind: type[Exception], message: str) -> None:

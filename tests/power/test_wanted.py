@@ -152,6 +152,12 @@ def test_the_command_changes_the_cap_of_a_run_that_goes_on(tmp_path: Path) -> No
         run.close()
 
 
+def test_a_number_below_0_is_a_wrong_cap_and_no_option(tmp_path: Path) -> None:
+    found = Run(tmp_path, "power", "cap", "-5")
+    assert found.finish() == 24 and "a cap of '-5': watts above 0, such as 150, or off" in found.err, found.story()
+    found.close()
+
+
 def test_a_run_that_has_ended_or_has_no_service_says_so(tmp_path: Path) -> None:
     for make, said in (
         (lambda: None, "no power service runs here"),

@@ -207,8 +207,9 @@ def card_named(name: str) -> Card:
     """A card by its name; a wrong name gets the list of right ones."""
     if name in CARDS:
         return CARDS[name]
-    near = difflib.get_close_matches(name.lower(), CARDS, 1)
-    hint = f"; did you mean {near[0]!r}?" if near else "."
+    begun = [card for card in CARDS if name and card.startswith(name.lower())]  # a100: there are two of them
+    near = begun or difflib.get_close_matches(name.lower(), CARDS, 1)
+    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
     raise PowerError(
         f"there is no card {name!r}{hint} Known: {', '.join(CARDS)}. For another card measure a grid and fit it."
     )

@@ -7,6 +7,7 @@ import importlib
 from collections.abc import Callable
 
 from mpcpipe.errors import PowerError
+from mpcpipe.services.power.cards import CARDS
 from mpcpipe.services.power.device import PowerDevice
 
 VENDORS: dict[str, str] = {
@@ -23,7 +24,7 @@ def open_device(spec: str) -> PowerDevice:
     """The device. Errors: PowerError for a kind or a GPU that is not there, with those that are."""
     kind, _, which = spec.partition(":")
     if kind not in VENDORS:
-        near = difflib.get_close_matches(kind, VENDORS, 1)
+        near = [f"simulated:{kind}"] if kind in CARDS else difflib.get_close_matches(kind, VENDORS, 1)
         hint = f"; did you mean {near[0]!r}?" if near else "."
         raise PowerError(
             f"there is no kind of device {kind!r}{hint} Known: {', '.join(VENDORS)}; write KIND or KIND:WHICH, such as "

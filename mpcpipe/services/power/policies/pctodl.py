@@ -74,18 +74,24 @@ class PctoDL(Policy):
 
     partitions: False leaves the GPU whole, so that only clocks and batch are chosen. all_memory_clocks: also those
     below half of the highest, which the published sets leave out. at_once: False waits for the next decision, as
-    published, with whatever happens.
+    published, with whatever happens. lower_memory: False keeps the highest memory clock.
     """
 
     name = "pctodl"
     needs_cap = True
 
     def __init__(
-        self, scene: Scene, partitions: bool = True, all_memory_clocks: bool = False, at_once: bool = True
+        self,
+        scene: Scene,
+        partitions: bool = True,
+        all_memory_clocks: bool = False,
+        at_once: bool = True,
+        lower_memory: bool = True,
     ) -> None:
         super().__init__(scene)
         self.at_once = at_once
-        least = 0 if all_memory_clocks else _STRONG_MEMORY * scene.memory_clocks_mhz[-1]
+        least = 0.0 if all_memory_clocks else _STRONG_MEMORY * scene.memory_clocks_mhz[-1]
+        least = least if lower_memory else scene.memory_clocks_mhz[-1]
         self.memory_clocks = tuple(m for m in scene.memory_clocks_mhz if m >= least)
         self.batches = tuple(b for b in LADDER if scene.batches[0] <= b <= scene.batches[-1]) or scene.batches
         self.max_workers = scene.max_workers if partitions else 1
