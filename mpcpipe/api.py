@@ -65,10 +65,9 @@ def _planned(job: Job) -> Job:
     """The job with what it leaves to "auto" chosen for this machine."""
     if not job.pipeline.leaves_choice:
         return job
-    from mpcpipe.plan.net import Net
-    from mpcpipe.runtime.planning import plan_job, planned
+    from mpcpipe.runtime.planning import plan_here, planned
 
-    return planned(job, plan_job(job, Net(), len(job.parties.names)))
+    return planned(job, plan_here(job))
 
 
 def _described(job: Job | Path | str | Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]]) -> Job:

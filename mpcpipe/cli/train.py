@@ -122,13 +122,12 @@ def _with_plan(job: Job, changes: list[str], here: bool) -> tuple[Job, list[str]
     """The job with what it leaves to "auto" chosen, the overrides that say so to the parties, and the plan."""
     if not job.pipeline.leaves_choice:
         return job, changes, None
-    from mpcpipe.plan.net import Net
-    from mpcpipe.runtime.planning import overrides_of, plan_job, planned, refuse_auto
+    from mpcpipe.runtime.planning import overrides_of, plan_here, planned, refuse_auto
 
     if not here:
         refuse_auto(job, job.parties.names)
     console.note("planning the pipeline (measures this machine the first time)")
-    plan = plan_job(job, Net(), len(job.parties.names))
+    plan = plan_here(job)
     console.note(plan.why)
     return planned(job, plan), [*changes, *overrides_of(plan)], plan
 

@@ -113,13 +113,7 @@ class TcpLink(FramedLink):
 
     def _held_back(self, views: Views) -> bool:
         """Must this wait for its turn on the line?"""
-        if self._pacer is None:
-            return False
-        size = sum(map(len, views))
-        if size > SMALL_BYTES:
-            return True
-        self._pacer.book(size)
-        return False
+        return self._pacer is not None and sum(map(len, views)) > SMALL_BYTES
 
     def drain(self, most_bytes: int) -> None:
         """Wait until no more than so many bytes are left to the sender thread."""
@@ -134,6 +128,8 @@ class TcpLink(FramedLink):
 
     def _send_now(self, label: str, views: Views) -> Views:
         """Send what the socket takes without waiting; returns what is left."""
+        if self._pacer is not None:
+            self._pacer.book(sum(map(len, views)))
         try:
             while views:
                 pieces = views[:_PIECES]
