@@ -45,6 +45,7 @@ POLICIES: dict[str, str] = {
     "clipper": f"{_POLICIES}.clipper:Clipper",
     "clipper-variant": f"{_POLICIES}.clipper:ClipperVariant",
     "eais": f"{_POLICIES}.eais:Eais",
+    "eais-llm": f"{_POLICIES}.eais:EaisLlm",
     "slo-clock": f"{_POLICIES}.slo_clock:SloClock",
     "perseus": f"{_POLICIES}.perseus:Perseus",
 }

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mpcpipe.services.power.policies.eais import Eais, largest_batch, straight_line
+from mpcpipe.services.power.policies.eais import Eais, EaisLlm, largest_batch, straight_line
 from mpcpipe.services.power.policies.lookahead import Lookahead
 from mpcpipe.services.power.setting import Limits, Observation, Setting
 from tests.power.serving_world import FAST, SLOW, Line, scene
@@ -19,6 +19,14 @@ def seen(rate: float, queue: int, age: float, setting: Setting | None = None) ->
     return Observation(
         time_s=1.0, setting=setting or Setting(FAST, 1107, 1), rate_per_s=rate, queue=queue, oldest_wait_s=age
     )
+
+
+def test_the_variant_for_a_language_model_keeps_nine_tenths_of_the_objective() -> None:
+    """The same choice as for an objective that is so much shorter."""
+    variant, plain = EaisLlm(scene()), Eais(scene())
+    now = seen(200.0, 3, 0.01)
+    assert variant.decide(now, Limits(slo_s=0.1)) == plain.decide(now, Limits(slo_s=0.09))
+    assert variant.decide(now, Limits(slo_s=0.1)) != plain.decide(now, Limits(slo_s=0.1))
 
 
 def test_the_line_of_a_line_is_itself() -> None:
