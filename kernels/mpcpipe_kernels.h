@@ -198,6 +198,28 @@ MPK_API int mpk_tag(const uint8_t* key, int64_t key_bytes, const uint8_t* label,
 MPK_API int mpk_take(const uint8_t* key, int64_t key_bytes, const uint8_t* label, int64_t label_bytes,
                      const uint8_t* suffix, int64_t suffix_bytes, const uint8_t* data, int wire_bytes, int64_t n,
                      int xored, int up, void* out, int out_bytes, uint8_t tag[16]);
+/* A stream of elements or coefficients: the key stream of HMAC-SHA256(key, label). */
+typedef struct mpk_stream {
+  const uint8_t* key; /* at most 64 bytes */
+  int64_t key_bytes;
+  const uint8_t* label;
+  int64_t label_bytes;
+} mpk_stream;
+/* Three parties' steps of one message (protocol.replicated4.told). Parts are X = first - mask and Y = second - mask modulo
+ * 2^bits, as unsigned numbers; bit 0 and 1 of `minus` say that first or second count with the other sign. Streams of
+ * masks are of elements, those of coefficients of 64-bit numbers. MPK_UNSUPPORTED without AES instructions.
+ *
+ * Who tells: wire = X + Y modulo 2^bits, out = base + wire, carries = the bits, packed, of X + Y that 2^bits is taken from.
+ * A witness, of two such messages: out = base + the four masks, the first two of which are those of its two parts;
+ * tags (16 bytes each, the highest first) = sum of coefficient X, and of coefficient Y, modulo 2^128.
+ * Who is told: out += wire, tag = sum of coefficient (wire + 2^bits carry), the sum of both witnesses' tags. */
+MPK_API int mpk_tell(const void* first, const void* second, int minus, const mpk_stream masks[2], int64_t n,
+                     int element_bytes, int bits, const void* base, void* out, void* wire, uint64_t* carries);
+MPK_API int mpk_vouch(const void* first, const void* second, int minus, const mpk_stream masks[4],
+                      const mpk_stream coefficients[2], int64_t n, int element_bytes, int bits, const void* base,
+                      void* out, uint8_t tags[32]);
+MPK_API int mpk_told(const void* wire, const uint64_t* carries, const mpk_stream* coefficients, int64_t n,
+                     int element_bytes, int bits, void* out, uint8_t tag[16]);
 /* s = x + y + lift modulo 2^k (y may be null): out = (s >> t, a logical shift) - constant, bit = (s >= 0). */
 MPK_API int mpk_shifted(const void* x, const void* y, int64_t lift, int64_t constant, int64_t n, int element_bytes,
                         int k, int t, void* out, void* bit, int bit_bytes);

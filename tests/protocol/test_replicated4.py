@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -118,10 +118,64 @@ def test_a_check_finds_it_at_the_end_of_a_step_and_names_the_last_good_place() -
 
     y = together([p.at("step 2") for p in ps], lambda p: p.product(MUL, x[p.party], x[p.party]), flip).results
     assert len(y) == 4
-    with pytest.raises(
-        IntegrityError, match=r"'end of step 2#1\.check'.*party 2 sent it after 'end of step 1#1\.check'"
-    ):
+    said = r"'end of step 2#1\.check'.*party 2 sent one of parties 1 and 3 after 'end of step 1#1\.check'"
+    with pytest.raises(IntegrityError, match=said):
         together([p.at("end of step 2") for p in ps], lambda p: p.check())
+
+
+def test_a_check_does_not_show_a_deviating_party_what_its_deviation_has_made_of_a_secret() -> None:
+    """Party 0 sends party 1 a wrong share of x. So parties 1 and 2 or 3 disagree about x y by a multiple of y's part
+    that party 0 lacks; and the tag of what one of them would have sent it, under a key that it has, says by how much.
+    """
+    ps = parties(Replicated4)
+    y = share(ps, Y)
+    tags: dict[int, list[int]] = {party: [] for party in range(4)}
+    for p in ps:
+
+        def noted(lane: int, sums: Mapping[Any, int], own: Journal = p.journal, to: int = p.party) -> None:
+            tags[to] += sums.values()
+            Journal.record(own, lane, sums)
+
+        p.journal.record = noted  # type: ignore[method-assign]
+
+    def flip(label: str, sender: int, receiver: int, part: int, value: torch.Tensor) -> None:
+        if (sender, receiver) == (0, 1) and "share" in label:
+            value[0] += 1
+
+    async def product(p: Replicated4) -> Any:
+        x = await _shared(p)
+        await p.product(MUL, x, y[p.party], 5)
+        await p.check()
+
+    shown: list[bytes] = []
+
+    def seen(label: str, sender: int, receiver: int, part: int, value: torch.Tensor) -> None:
+        flip(label, sender, receiver, part, value)
+        if receiver == 0 and label.endswith("/check"):
+            shown.append(bytes(value.numpy()))
+
+    with pytest.raises(IntegrityError):
+        together([p.at("one") for p in ps], product, seen)
+    known = {tag.to_bytes(16, "big") for party in (1, 2, 3) for tag in tags[party]}
+    assert shown and len(known) > 10
+    assert not any(said[at : at + 16] in known for said in shown for at in range(0, len(said), 16))
+
+
+@pytest.mark.parametrize("to", range(4))
+def test_what_two_witnesses_know_in_parts_has_to_add_up(to: int) -> None:
+    """A carry that is left out is noticed, too, and who noticed says whom it concerns."""
+    ps = parties(Replicated4)
+    x = share(ps, X)
+
+    def flip(label: str, sender: int, receiver: int, part: int, value: torch.Tensor) -> None:
+        if (receiver, part) == (to, 1) and label.endswith("/halves"):
+            value[0] ^= 2
+
+    scoped = [p.at("t") for p in ps]
+    together(scoped, lambda p: p.product(MUL, x[p.party], x[p.party], 5), flip)
+    witnesses = "2 and 3" if to < 2 else "0 and 1"
+    with pytest.raises(IntegrityError, match=rf"party {to ^ 1} sent party {to} .* is not what parties {witnesses}"):
+        together(scoped, lambda p: p.check())
 
 
 def test_every_bit_of_a_tensor_counts() -> None:
@@ -137,7 +191,7 @@ def test_every_bit_of_a_tensor_counts() -> None:
         scoped = [p.at(f"{position}.{bit}").lane(8 * position + bit + 1) for p in ps]
         z = together(scoped, lambda p: p.product(MUL, x[p.party], x[p.party]), flip).results
         assert len(z) == 4
-        with pytest.raises(IntegrityError, match=r"party 1 noticed.*party 0 sent"):
+        with pytest.raises(IntegrityError, match=r"party \d noticed.*party 0 sent one of"):
             together(scoped, lambda p: p.check())
 
 

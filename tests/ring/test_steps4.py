@@ -9,7 +9,8 @@ from mpcpipe.errors import KernelError
 from mpcpipe.protocol.replicated4.kinds import Elements, Kind, Narrow, Planes
 from mpcpipe.protocol.replicated4.passes import Passes
 from mpcpipe.protocol.replicated4.plans import Plan, Term, Value
-from mpcpipe.random.mac import tag
+from mpcpipe.protocol.replicated4.told import Telling
+from mpcpipe.random.mac import MODULUS, tag
 from mpcpipe.random.tape import PrgTape
 from mpcpipe.ring import native, ops, reference
 from mpcpipe.ring.native.steps4 import JointPlan, JointTerm
@@ -113,6 +114,33 @@ def test_a_label_is_used_once_in_passes_too() -> None:
     passes.masked(plan, "two", kind, sources, (2, 2), None, out.clone())
     with pytest.raises(ValueError, match="used twice"):
         passes.masked(plan, "one", kind, sources, (2, 2), None, out.clone())
+
+
+@needs_library
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize("n", [1, 5, 64, 255, 256, 257, 1500])
+@pytest.mark.parametrize("bits", [*RINGS, 1, 31, 33, 63])
+def test_what_is_told_is_as_many_steps_and_its_tags_add_up(bits: int, n: int) -> None:
+    """All of one half's messages, of values that all who know them know."""
+    ring = Ring(bits)
+    summands = {(a, b): Values(10 * a + b).elements(n, bits) for a in range(4) for b in range(a + 1, 4)}
+    z = [torch.stack([summands[min(p, q), max(p, q)] for q in ((p + s) % 4 for s in (1, 2, 3))]) for p in range(4)]
+    seen = []
+    for kind in (PrgTape, Slow):
+        p = [Telling(kind(KEYS), party, ring) for party in range(4)]
+        halves = [torch.empty(n, dtype=ring.dtype) for _ in range(4)]
+        wires = [p[i].tell(z[i], "label", halves[i]) for i in (0, 1)]
+        parts = [dict(p[i].vouch(z[i], "label", halves[i])) for i in (2, 3)]
+        tags = [p[i].told(*wires[1 - i], "label", halves[i]) for i in (0, 1)]
+        assert tags == [(parts[0][1 - i, i] + parts[1][1 - i, i]) % MODULUS for i in (0, 1)]
+        v, other_v, u, other_u = (ring.wrap(half) for half in halves)
+        assert torch.equal(v, other_v) and torch.equal(u, other_u)
+        signed = sum(-x if b - a == 2 else x for (a, b), x in summands.items())
+        assert torch.equal(ring.wrap(u + v), ring.wrap(signed))
+        seen.append((halves, [x for wire in wires for x in wire], parts, tags))
+    (halves, sent, *rest), (other_halves, other_sent, *other_rest) = seen
+    assert all(torch.equal(a, b) for a, b in zip(halves + sent, other_halves + other_sent, strict=True))
+    assert rest == other_rest
 
 
 @needs_library

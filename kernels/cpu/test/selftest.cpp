@@ -343,6 +343,7 @@ void taken() {
 }
 
 #include "three_parties.h"
+#include "told.h"
 
 }  // namespace
 
@@ -367,6 +368,7 @@ int main(int count, char** arguments) {
       joint_values<std::uint64_t, std::uint64_t>(true), joint_values<std::uint64_t, std::uint64_t>(false);
       joint_values<std::uint32_t, std::uint64_t>(false), joint_values<std::uint32_t, std::uint32_t>(false);
       taken<std::uint64_t>(), taken<std::uint32_t>();
+      told<std::uint64_t>(), told<std::uint32_t>();
       three_parties<std::uint64_t>(), three_parties<std::uint32_t>();
     }
     std::printf("%s: %ld cases, %ld differ\n", names[isa], cases, failures - before);

@@ -24,8 +24,10 @@ def halves(n: int) -> tuple[int, int]:
     return (n + 1) // 2, n // 2
 
 
-CHECK_BYTES = 12 * 2 * TAG_BYTES + 12
-"""Between any two parties, each way: two sums of tags, and a byte that says that all was right."""
+CHECK_BYTES = (12 * 2 + 4 + 8) * TAG_BYTES + 12
+"""Digests of sums of tags, two between any two parties each way; of what is known in parts, a sum and two digests a
+receiver; and a byte from everybody to everybody that says that all was right.
+"""
 
 
 @dataclass(frozen=True)
@@ -43,17 +45,20 @@ class Replicated4Costs(Costs):
         """A check; then each who learns it gets the component that it lacks from one party, and a tag from another."""
         if not numel:
             return Cost(1)
-        return Cost(3, CHECK_BYTES + (numel * self.ring.nbytes + TAG_BYTES) * (4 if to_all else 1))
+        return Cost(4, CHECK_BYTES + (numel * self.ring.nbytes + TAG_BYTES) * (4 if to_all else 1))
 
     def multiply(self, op: Bilinear, x: Shape, y: Shape) -> Cost:
         """Three local products."""
         return Cost(0, 0, 3 * op.macs(x, y))
 
     def reduce(self, numel: int, truncate: int = 0) -> Cost:
-        """Six summands, each known to two parties, are shared. With truncation four of them go into the two halves."""
+        """Six summands, each known to two parties, are shared. With truncation a pair of parties is told the rest
+        of the value, an element and a bit each.
+        """
         if not truncate:
             return Cost(1, 6 * numel * self.ring.nbytes)
-        return Cost(1, 4 * numel * self.ring.nbytes) + self.truncate(numel, truncate)
+        told = 2 * numel * self.ring.nbytes + sum(2 * 8 * words(half) for half in halves(numel))
+        return Cost(1, told) + self.truncate(numel, truncate)
 
     def truncate(self, numel: int, bits: int) -> Cost:
         """Two shifted halves; two bits and their four cross products modulo 2^bits."""

@@ -2,7 +2,7 @@
 
     sender ── message ──> receiver         the witness knows the message too: both it and the receiver add the tag of
                              │             the message, under a key that they share and the sender does not have, to
-    witness ─ ─ sum of tags ─┘             their sums, and compare the sums before anything is opened
+    witness ─ ─ sum of tags ─┘             their sums, which are compared before anything is opened (`checks`)
 
 Workers of a pipeline run at their own pace, so at one moment they are not at the same place at all parties. Each worker
 has a *lane*. What a lane has recorded at a place in its program is the same everywhere, so what a worker hands over
@@ -20,14 +20,17 @@ from mpcpipe.random.mac import MODULUS
 
 Route = tuple[int, int, int]
 """Sender, witness, receiver."""
+Told = tuple[int, int]
+"""Sender and receiver of what two witnesses know in parts (see `told`): each sums up its own, the receiver both."""
+Recorded = Route | Told
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One lane's first `count` records: the sum of tags for each route."""
+    """One lane's first `count` records: the sum of tags for each."""
 
     count: int = 0
-    sums: Mapping[Route, int] = field(default_factory=dict, repr=False)
+    sums: Mapping[Recorded, int] = field(default_factory=dict, repr=False)
 
 
 Evidence = Mapping[int, Snapshot]
@@ -43,7 +46,7 @@ class Journal:
         self.last_check: dict[int, str] = {}
         """By lane, where everything was last found to be right."""
 
-    def record(self, lane: int, tags: Mapping[Route, int]) -> None:
+    def record(self, lane: int, tags: Mapping[Recorded, int]) -> None:
         """Tags of one round, in `lane`."""
         own = self._lane(lane)
         before = own.get(lane, Snapshot())
@@ -63,9 +66,9 @@ class Journal:
             if snapshot.count > own.get(other, Snapshot()).count:
                 own[other] = snapshot
 
-    def totals(self, lane: int) -> dict[Route, int]:
+    def totals(self, lane: int) -> dict[Recorded, int]:
         """For each route the sum over all lanes of which `lane` has evidence."""
-        totals: dict[Route, int] = {}
+        totals: dict[Recorded, int] = {}
         for snapshot in self._lane(lane).values():
             for route, value in snapshot.sums.items():
                 totals[route] = (totals.get(route, 0) + value) % MODULUS

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 
 from mpcpipe.link.base import Part
-from mpcpipe.protocol.replicated4.evidence import Journal, Route
+from mpcpipe.protocol.replicated4.evidence import Journal, Recorded
 from mpcpipe.protocol.replicated4.kinds import Kind
 from mpcpipe.protocol.replicated4.passes import Passes, Sources
 from mpcpipe.protocol.replicated4.plans import Plan
@@ -48,7 +48,7 @@ class Messages:
     def __init__(self) -> None:
         self.send: dict[int, list[torch.Tensor]] = {}
         self.receive: dict[int, list[Part]] = {}
-        self.tags: dict[Route, int] = {}
+        self.tags: dict[Recorded, int] = {}
 
     def expect(self, plan: Plan, kind: Kind, halves: tuple[int, int], wires: Sequence[torch.Tensor]) -> None:
         """The messages of one plan, of which `wires` leave from here."""
@@ -59,7 +59,7 @@ class Messages:
             if halves[term.half]:
                 self.receive.setdefault(term.sender, []).append(kind.part(halves[term.half]))
 
-    def add_tag(self, route: Route, tag: int | None) -> None:
+    def add_tag(self, route: Recorded, tag: int | None) -> None:
         """Of one message; None of one without values."""
         if tag is not None:
             self.tags[route] = (self.tags.get(route, 0) + tag) % MODULUS

@@ -20,10 +20,11 @@ from abc import ABC
 import torch
 
 from mpcpipe.protocol.base import Partial, Share
-from mpcpipe.protocol.replicated4 import plans
+from mpcpipe.protocol.replicated4 import cost, plans
 from mpcpipe.protocol.replicated4.joint import Joint, Messages, Values
 from mpcpipe.protocol.replicated4.kinds import Elements, Narrow
 from mpcpipe.protocol.replicated4.roles import others
+from mpcpipe.protocol.replicated4.told import Telling
 from mpcpipe.protocol.rounds import Round
 from mpcpipe.protocol.wrap import Wrap
 from mpcpipe.ring import ops
@@ -68,37 +69,37 @@ class Linear(Joint, ABC):
         """z as a share, divided by 2^truncate.
 
         Security: what is received is masked by streams of the three others.
-        Cost: 1 round, 3k/2 bits a party and element; with truncation 3 rounds, and (truncate in bytes) 3/2 more.
+        Cost: 1 round, 3k/2 bits a party and element; with truncation 3 rounds, k + 1/2 bits and 3/2 of `truncate`'s.
         """
         shape, flat = z.shape[1:], z.reshape(3, -1)
         n = flat.shape[1]
         label, kind = self.label("reduce"), Elements(self.ring)
         if truncate:
-            return await self._divide(*await self._into_halves(flat, label), label, truncate, shape)
+            return await self._divide(await self._into_halves(flat, label), None, label, truncate, shape)
         (out,) = await self.reshare(label, Values(kind, n, plans.summands(self.party), (flat,)))
         return self.ring.wrap(out).reshape(3, *shape)
 
-    async def _into_halves(self, z: torch.Tensor, label: str) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """u at parties 2 and 3, v at parties 0 and 1, u + v = z, as the sum of what a party made and what it received:
-        masked by streams that become the other half.
-
-        party 0 ──> 1, party 2 ──> 3, party 1 ──> 0, party 3 ──> 2: summand - stream of all but the receiver
+    async def _into_halves(self, z: torch.Tensor, label: str) -> torch.Tensor:
+        """u (n,) at parties 2 and 3, v at parties 0 and 1, u + v = z: of the first half of the elements v is what its
+        parties are told, of the second half u; see `told`.
         """
-        kind, n = Elements(self.ring), z.shape[1]
-        out = torch.empty((1, n), dtype=z.dtype, device=z.device)
-        plan, sizes, messages = plans.into_halves(self.party), (n, 0), Messages()
-        base = z[self.stands(self.partner)].unsqueeze(0)
-        wires, tags = self.passes.masked(plan, label, kind, (z,), sizes, base, out)
-        messages.expect(plan, kind, sizes, wires)
+        n, told, telling = z.shape[1], self.party // 2, Telling(self.tape, self.party, self.ring)
+        sizes = cost.halves(n)
+        segments = slice(0, sizes[0]), slice(sizes[0], n)
+        out = z.new_empty(n)
+        messages, partner, own = Messages(), self.partner, segments[told]
+        if sizes[told]:
+            messages.send[partner] = list(telling.tell(z[:, own], label, out[own]))
+            messages.receive[partner] = telling.parts(sizes[told])
+        if sizes[1 - told]:
+            for route, tag in telling.vouch(z[:, segments[1 - told]], label, out[segments[1 - told]]):
+                messages.add_tag(route, tag)
         arrived = await Round(f"{label}/halves", messages.send, messages.receive)
-        (term,) = plan.received
-        own = arrived[term.sender][0] if n else None
-        for route, tag in tags.items():
-            messages.add_tag(route, tag)
-        if own is not None:
-            messages.add_tag(term.route, self.passes.tag(term.route, label, term.tag_suffix, own))
+        if sizes[told]:
+            wire, carries = arrived[partner]
+            messages.add_tag((partner, self.party), telling.told(wire, carries, label, out[own]))
         self.journal.record(self.lane_number, messages.tags)
-        return out[0], own
+        return out
 
     async def truncate(self, x: Share, bits: int) -> Share:
         """x / 2^bits, from the halves x_0 + x_1 and x_2 + x_3.

@@ -183,18 +183,3 @@ def crossing(party: int, name: str, operation: str, second: int = 0) -> Plan:
 def own_crossing(party: int) -> tuple[Pair, ...]:
     """Of `CROSSING` the pairs of components that this party has both of."""
     return tuple(pair for pair in CROSSING if party not in pair)
-
-
-@cache
-def into_halves(party: int) -> Plan:
-    """Of a partial (3, n) the four summands of pairs with parties of both halves: sender ── rest ──> its partner, which
-    is added to their half, and the mask to the others'. All elements are of the first half here.
-    """
-    terms = []
-    for sender, witness in PAIRS[:4]:
-        receiver = sender ^ 1
-        value = _summand(party, sender, witness)
-        mask_at, rest_at = (None, 0) if party in (sender, receiver) else (0, None)
-        names = f"/half{receiver}", f"/tag{receiver}"
-        terms.append(Term(sender, witness, receiver, 0, *names, mask_at, rest_at, value))
-    return Plan(party, tuple(terms))

@@ -1,4 +1,4 @@
-"""replicated4: secrets come in; everything is checked; results go out."""
+"""replicated4: secrets come in; results go out, once everything has been checked."""
 
 from __future__ import annotations
 
@@ -6,20 +6,18 @@ from abc import ABC
 
 import torch
 
-from mpcpipe.errors import IntegrityError
 from mpcpipe.link.base import Part
 from mpcpipe.protocol.base import Opening, Share
-from mpcpipe.protocol.replicated4.evidence import Route
-from mpcpipe.protocol.replicated4.joint import Joint
+from mpcpipe.protocol.replicated4.checks import Checks
+from mpcpipe.protocol.replicated4.evidence import Recorded, Route
 from mpcpipe.protocol.replicated4.kinds import Elements
-from mpcpipe.protocol.replicated4.roles import others
 from mpcpipe.protocol.rounds import Round
 from mpcpipe.random.mac import TAG_BYTES, packed, unpacked
 from mpcpipe.ring.bilinear import Shape
 
 
-class Sharing(Joint, ABC):
-    """share, check, reveal, public."""
+class Sharing(Checks, ABC):
+    """share, reveal, public."""
 
     async def share(self, value: torch.Tensor | None, owner: int, shape: Shape) -> Share:
         """Secret-share `value` of party `owner`.
@@ -43,7 +41,8 @@ class Sharing(Joint, ABC):
         send = {a: [rest], b: [rest]} if rest is not None and numel else {}
         receive = {owner: [kind.part(numel)]} if self.party in (a, b) and numel else {}
         arrived = await Round(label, send, receive)
-        own, tags = rest, {}
+        own = rest
+        tags: dict[Recorded, int] = {}
         if receive:
             (own,) = arrived[owner]
             tag = self.passes.tag((owner, b, a), label, f"/tag{owner}{a}", own)
@@ -57,62 +56,12 @@ class Sharing(Joint, ABC):
             out[self.index(c)] = own
         return out.reshape(3, *shape)
 
-    async def check(self) -> None:
-        """Compare all that this lane knows of with its witnesses. IntegrityError, at the one who notices.
-
-        Security: a tag says nothing but whether what its receiver got is right. Who goes on has heard from everybody
-        that it was. Cost: 2 rounds, 396 bytes of all parties together.
-        """
-        await self._check(self.label("check"))
-
-    async def _check(self, label: str) -> None:
-        totals = self.journal.totals(self.lane_number)
-        everybody = others(self.party)
-        tags = {
-            peer: packed([totals.get((sender, self.party, peer), 0) for sender in others(self.party, peer)])
-            for peer in everybody
-        }
-        received = await Round(
-            f"{label}/check",
-            {peer: [data] for peer, data in tags.items()},
-            {peer: [Part(torch.uint8, 2 * TAG_BYTES)] for peer in everybody},
-        )
-        for witness in everybody:
-            (data,) = received[witness]
-            if not data.is_meta:
-                senders = others(self.party, witness)
-                for sender, said in zip(senders, unpacked(data), strict=True):
-                    if said != totals.get((sender, witness, self.party), 0):
-                        raise self._deviation(label, sender, witness)
-        await self._everybody_is_content(f"{label}/agreed")
-        self.journal.last_check[self.lane_number] = label
-
-    async def _everybody_is_content(self, label: str) -> None:
-        yes = torch.ones(1, dtype=torch.uint8)
-        everybody = others(self.party)
-        received = await Round(
-            label, {peer: [yes] for peer in everybody}, {peer: [Part(torch.uint8, 1)] for peer in everybody}
-        )
-        for peer in everybody:
-            (said,) = received[peer]
-            if not said.is_meta and said.item() != 1:
-                raise IntegrityError(f"party {self.party} at {label!r}: party {peer} does not say that all was right")
-
-    def _deviation(self, label: str, sender: int, witness: int) -> IntegrityError:
-        since = self.journal.last_check.get(self.lane_number)
-        after = f"after {since!r}" if since else "since the session began"
-        return IntegrityError(
-            f"party {self.party} noticed at {label!r}: what party {sender} sent it {after} is not what party {witness} "
-            "knows it should be. One of the two deviates from the protocol, or somebody who sent it something before, "
-            "or a memory or a network is faulty. Nothing that depends on it was opened. Find the cause, start again"
-        )
-
     async def reveal(self, x: Share, to: int | None, why: str) -> torch.Tensor | None:
         """Open x to one party or to all, after a check of everything that went into it.
 
         Security: who learns x gets the component that it lacks, which is x minus what it holds, from one party, and
         its tag from another. Nobody sends anything before everybody has found all messages right.
-        Cost: 3 rounds; k/4 bits a party and element for one receiver, k for all, and 396 bytes.
+        Cost: 4 rounds; k/4 bits a party and element for one receiver, k for all, and 588 bytes.
         """
         label = self.label("reveal")
         self.openings.append(Opening(why, to, tuple(x.shape[1:])))
@@ -142,7 +91,7 @@ class Sharing(Joint, ABC):
         sender, witness = (self.party + 1) % 4, (self.party + 2) % 4
         (lacked,), (tagged,) = received[sender], received[witness]
         if not lacked.is_meta and unpacked(tagged) != [self._tag((sender, witness, self.party), label, lacked)]:
-            raise self._deviation(label, sender, witness)
+            raise self._deviation(label, sender, f"party {self.party}", f"party {witness} knows")
         return self.ring.wrap(flat.sum(0, dtype=flat.dtype) + lacked).reshape(x.shape[1:])
 
     def _tag(self, route: Route, label: str, lacked: torch.Tensor) -> int:

@@ -86,6 +86,17 @@ class Use(ctypes.Structure):
     ]
 
 
+class Stream(ctypes.Structure):
+    """struct mpk_stream."""
+
+    _fields_ = [
+        ("key", ctypes.c_char_p),
+        ("key_bytes", ctypes.c_int64),
+        ("label", ctypes.c_char_p),
+        ("label_bytes", ctypes.c_int64),
+    ]
+
+
 class Pass(ctypes.Structure):
     """struct mpk_pass."""
 
@@ -120,7 +131,7 @@ Functions = dict[torch.dtype, Callable[..., int]]
 """One C function for each dtype."""
 
 _POINTER, _SIZE, _INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
-_PASS, _CHUNKS = ctypes.POINTER(Pass), ctypes.POINTER(Chunks)
+_PASS, _CHUNKS, _STREAMS = ctypes.POINTER(Pass), ctypes.POINTER(Chunks), ctypes.POINTER(Stream)
 _CONV = (ctypes.POINTER(Conv), *(_POINTER,) * 3, _INT, _INT)
 _MATMUL = (_SIZE, _SIZE, _SIZE, *(_POINTER, _SIZE, _SIZE) * 3, _INT, _INT)
 SIGNATURES: dict[str, tuple[type, ...]] = {
@@ -160,6 +171,9 @@ SIGNATURES: dict[str, tuple[type, ...]] = {
     "mpk_pass_select_second": (_PASS, _CHUNKS, *(_POINTER,) * 3, _INT, *(_POINTER,) * 5),
     "mpk_tag": (*(ctypes.c_char_p, _SIZE) * 3, _POINTER, _SIZE, _POINTER),
     "mpk_take": (*(ctypes.c_char_p, _SIZE) * 3, _POINTER, _INT, _SIZE, _INT, _INT, _POINTER, _INT, _POINTER),
+    "mpk_tell": (_POINTER, _POINTER, _INT, _STREAMS, _SIZE, _INT, _INT, *(_POINTER,) * 4),
+    "mpk_vouch": (_POINTER, _POINTER, _INT, _STREAMS, _STREAMS, _SIZE, _INT, _INT, *(_POINTER,) * 3),
+    "mpk_told": (_POINTER, _POINTER, _STREAMS, _SIZE, _INT, _INT, *(_POINTER,) * 2),
     "mpk_shifted": (_POINTER, _POINTER, _SIZE, _SIZE, _SIZE, _INT, _INT, _INT, _POINTER, _POINTER, _INT),
     "mpk_monomials": (_POINTER, _SIZE, _SIZE, _SIZE, _POINTER),
     "mpk_block_products": (_POINTER, _POINTER, _SIZE, _SIZE, _SIZE, _POINTER),

@@ -11,9 +11,10 @@ from mpcpipe.ring.native.products import Products
 from mpcpipe.ring.native.steps import Steps
 from mpcpipe.ring.native.steps3 import Steps3
 from mpcpipe.ring.native.steps4 import Steps4
+from mpcpipe.ring.native.told4 import Told4
 
 
-class NativeLibrary(Products, Bits, Steps, Steps3, Steps4):
+class NativeLibrary(Products, Bits, Steps, Steps3, Steps4, Told4):
     """The loaded library. The global interpreter lock is free while a kernel runs."""
 
     def __init__(self, path: Path, isa: str | None = None) -> None:
