@@ -42,6 +42,20 @@ class Windows:
                     slice(j, j + self.stride[1] * (out[1] - 1) + 1, self.stride[1]),
                 )
 
+    def sums(self, padded: torch.Tensor) -> torch.Tensor:
+        """Over each window (..., oh, ow), contiguous: over its rows, then, of fewer elements, over its columns."""
+        size = (padded.shape[-2] - 2 * self.padding[0], padded.shape[-1] - 2 * self.padding[1])
+        (oh, ow), (sh, sw) = self.output(size), self.stride
+        rows = [padded[..., i : i + sh * (oh - 1) + 1 : sh, :] for i in range(self.kernel[0])]
+        of_rows = _summed(rows)
+        return _summed([of_rows[..., j : j + sw * (ow - 1) + 1 : sw] for j in range(self.kernel[1])])
+
+    def spread(self, y: torch.Tensor) -> torch.Tensor:
+        """y (..., oh, ow) in every position of windows that tile; along rows first, so that rows are copied whole."""
+        (kh, kw), (*lead, oh, ow) = self.kernel, y.shape
+        rows = y.unsqueeze(-1).expand(*lead, oh, ow, kw).reshape(*lead, oh, 1, ow * kw)
+        return rows.expand(*lead, oh, kh, ow * kw).reshape(*lead, oh * kh, ow * kw)
+
     def padded(self, x: torch.Tensor) -> torch.Tensor:
         """x with zeros around it."""
         if self.padding == (0, 0):
@@ -63,6 +77,17 @@ class Windows:
     def room(self, like: torch.Tensor, size: Pair) -> torch.Tensor:
         """Zeros (..., padded height, padded width) to scatter into."""
         return like.new_zeros((*like.shape[:-2], size[0] + 2 * self.padding[0], size[1] + 2 * self.padding[1]))
+
+
+def _summed(parts: list[torch.Tensor]) -> torch.Tensor:
+    """In new memory without gaps."""
+    first, *others = parts
+    if not others:
+        return first.clone(memory_format=torch.contiguous_format)
+    total = first + others[0]
+    for other in others[1:]:
+        total += other
+    return total.contiguous()
 
 
 def _pool_shape(layer: Layer, windows: Windows, shape: Shape) -> Shape:
@@ -97,12 +122,9 @@ class AvgPool2d(Layer):
     async def forward(self, p: Protocol, x: Fixed, training: bool) -> tuple[Fixed, Saved]:
         """Sums over the windows, divided."""
         windows = self._windows(x.shape)
-        first, *others = windows.views(windows.padded(x.data))
-        total = first.clone(memory_format=torch.contiguous_format)
-        for other in others:
-            total += other
         kh, kw = windows.kernel
-        y = await self._average(p, Fixed(p.ring.wrap(total), x.fraction_bits), kh * kw)
+        total = p.ring.wrap(windows.sums(windows.padded(x.data)))
+        y = await self._average(p, Fixed(total, x.fraction_bits), kh * kw)
         return y, x.shape
 
     async def input_grad(self, p: Protocol, saved: Saved, dy: Fixed) -> Fixed:
@@ -112,9 +134,7 @@ class AvgPool2d(Layer):
         size = (saved[2], saved[3])
         dy = await self._average(p, dy, kh * kw)
         if windows.tiles(size):
-            *lead, oh, ow = dy.data.shape
-            spread = dy.data.reshape(*lead, oh, 1, ow, 1).expand(*lead, oh, kh, ow, kw)
-            return Fixed(spread.reshape(*lead, *size), dy.fraction_bits)
+            return Fixed(windows.spread(dy.data), dy.fraction_bits)
         dx = windows.room(dy.data, size)
         for view in windows.views(dx):
             view += dy.data
