@@ -198,6 +198,8 @@ MPK_API int mpk_tag(const uint8_t* key, int64_t key_bytes, const uint8_t* label,
 MPK_API int mpk_take(const uint8_t* key, int64_t key_bytes, const uint8_t* label, int64_t label_bytes,
                      const uint8_t* suffix, int64_t suffix_bytes, const uint8_t* data, int wire_bytes, int64_t n,
                      int xored, int up, void* out, int out_bytes, uint8_t tag[16]);
+/* x_1 + x_2, x_0 - x_2, x_0 + x_1, one after the other, of rows x_i of n elements each that are `stride` elements apart. */
+MPK_API int mpk_pair_sums(const void* x, int64_t stride, int64_t n, int element_bytes, void* out);
 /* A stream of elements or coefficients: the key stream of HMAC-SHA256(key, label). */
 typedef struct mpk_stream {
   const uint8_t* key; /* at most 64 bytes */

@@ -348,6 +348,37 @@ void shifted(const void* x, const void* y, std::int64_t lift, std::int64_t const
   shifted_portable(first, second, static_cast<T>(lift), static_cast<T>(constant), n, k, t, to, top);
 }
 
+template <class T>
+MPK_INLINE void pair_sums_body(const T* __restrict a, const T* __restrict b, const T* __restrict c, Index n,
+                               T* __restrict bc, T* __restrict ac, T* __restrict ab) {
+  for (Index i = 0; i < n; ++i) {
+    const T x = a[i], y = b[i], z = c[i];
+    bc[i] = static_cast<T>(y + z);
+    ac[i] = static_cast<T>(x - z);
+    ab[i] = static_cast<T>(x + y);
+  }
+}
+
+template <class T>
+void pair_sums_portable(const T* x, Index stride, Index n, T* out) {
+  pair_sums_body(x, x + stride, x + 2 * stride, n, out, out + n, out + 2 * n);
+}
+
+#ifdef MPK_X86
+template <class T>
+MPK_TARGET("avx2") void pair_sums_wide(const T* x, Index stride, Index n, T* out) {
+  pair_sums_body(x, x + stride, x + 2 * stride, n, out, out + n, out + 2 * n);
+}
+#endif
+
+template <class T>
+void pair_sums(const T* x, Index stride, Index n, T* out) {
+#ifdef MPK_X86
+  if (has_avx2()) return pair_sums_wide(x, stride, n, out);
+#endif
+  pair_sums_portable(x, stride, n, out);
+}
+
 }  // namespace
 }  // namespace mpk
 
@@ -380,6 +411,18 @@ int mpk_joint(const mpk_term* terms, int64_t count, const mpk_use* use, const in
                   static_cast<Index>(out_stride), static_cast<Index>(outs)},
             element_bytes, out_bytes);
     }
+  });
+}
+
+int mpk_pair_sums(const void* x, int64_t stride, int64_t n, int element_bytes, void* out) {
+  using namespace mpk;
+  return guarded([&] {
+    require(n >= 0 && stride >= 0 && (element_bytes == 4 || element_bytes == 8));
+    product(static_cast<Index>(n), 24), product(static_cast<Index>(stride), 24);
+    with_width(element_bytes, [&](auto zero) {
+      using T = decltype(zero);
+      pair_sums(static_cast<const T*>(x), static_cast<Index>(stride), static_cast<Index>(n), static_cast<T*>(out));
+    });
   });
 }
 

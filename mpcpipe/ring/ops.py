@@ -241,6 +241,11 @@ def block_products(a: torch.Tensor, b: torch.Tensor, count: int, width: int) -> 
     return (_native(a, b) or reference).block_products(a, b, count, width)
 
 
+def pair_sums(x: torch.Tensor) -> torch.Tensor:
+    """x_1 + x_2, x_0 - x_2 and x_0 + x_1 of x (3, ...), without gaps."""
+    return (_native(x) or reference).pair_sums(x)
+
+
 def and_summands(p: torch.Tensor, g: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
     """The summands of ANDs that one of four parties knows: p and g (3, n, words), then the last planes of p and q.
 

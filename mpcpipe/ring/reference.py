@@ -241,6 +241,11 @@ def block_products(a: torch.Tensor, b: torch.Tensor, count: int, width: int) -> 
     return torch.stack(carries + through[1:])
 
 
+def pair_sums(x: torch.Tensor) -> torch.Tensor:
+    """See `ops.pair_sums`."""
+    return torch.stack((x[1] + x[2], x[0] - x[2], x[0] + x[1]))
+
+
 def and_summands(p: torch.Tensor, g: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
     """(x_a ^ x_b) & (y_a ^ y_b), a and b the two that are not c, for c = 0, 1, 2: x and y as in `and_level`."""
     x, y = torch.cat((p, p[:, p.shape[1] - q.shape[1] :]), dim=1), torch.cat((g, q), dim=1)

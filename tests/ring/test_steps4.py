@@ -175,6 +175,16 @@ def test_shifted(library: native.NativeLibrary, bits: int, n: int) -> None:
 
 
 @needs_library
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("bits", [32, 64])
+def test_pair_sums(library: native.NativeLibrary, bits: int, n: int) -> None:
+    x = torch.stack([Values(n + i).elements(2 * n, bits) for i in range(3)])
+    for given in (x, x[:, :n], x[:, ::2], x.view(3, 2, n), x.view(3, 2, n).transpose(1, 2)):
+        got = library.pair_sums(given)
+        assert got.is_contiguous() and torch.equal(got, reference.pair_sums(given))
+
+
+@needs_library
 @pytest.mark.parametrize(("planes", "kept", "words"), [(1, 0, 3), (1, 1, 1), (7, 4, 5), (15, 15, 17), (2, 2, 0)])
 def test_and_summands(library: native.NativeLibrary, planes: int, kept: int, words: int) -> None:
     values = Values(planes)

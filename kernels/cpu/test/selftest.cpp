@@ -342,6 +342,18 @@ void taken() {
   check("its tag", expected_tag, tag, status);
 }
 
+template <class T>
+void pair_sums() {
+  const std::int64_t n = any(0, 300), stride = n + any(0, 3);
+  Guarded<T> x(n == 0 ? 0 : 2 * stride + n), out(3 * n);
+  std::vector<T> expected;
+  for (std::int64_t i = 0; i < n; ++i) expected.push_back(static_cast<T>(x[stride + i] + x[2 * stride + i]));
+  for (std::int64_t i = 0; i < n; ++i) expected.push_back(static_cast<T>(x[i] - x[2 * stride + i]));
+  for (std::int64_t i = 0; i < n; ++i) expected.push_back(static_cast<T>(x[i] + x[stride + i]));
+  const int status = mpk_pair_sums(x.data(), stride, n, static_cast<int>(sizeof(T)), out.data());
+  check("sums of pairs", expected, out, status);
+}
+
 #include "three_parties.h"
 #include "told.h"
 
@@ -369,6 +381,7 @@ int main(int count, char** arguments) {
       joint_values<std::uint32_t, std::uint64_t>(false), joint_values<std::uint32_t, std::uint32_t>(false);
       taken<std::uint64_t>(), taken<std::uint32_t>();
       told<std::uint64_t>(), told<std::uint32_t>();
+      pair_sums<std::uint64_t>(), pair_sums<std::uint32_t>();
       three_parties<std::uint64_t>(), three_parties<std::uint32_t>();
     }
     std::printf("%s: %ld cases, %ld differ\n", names[isa], cases, failures - before);

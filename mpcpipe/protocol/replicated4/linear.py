@@ -23,7 +23,6 @@ from mpcpipe.protocol.base import Partial, Share
 from mpcpipe.protocol.replicated4 import cost, plans
 from mpcpipe.protocol.replicated4.joint import Joint, Messages, Values
 from mpcpipe.protocol.replicated4.kinds import Elements, Narrow
-from mpcpipe.protocol.replicated4.roles import others
 from mpcpipe.protocol.replicated4.told import Telling
 from mpcpipe.protocol.rounds import Round
 from mpcpipe.protocol.wrap import Wrap
@@ -36,24 +35,13 @@ class Linear(Joint, ABC):
     second of them with the other sign.
     """
 
-    def _sums(self, x: Share) -> Share:
-        """x_i + x_j, or for the peer two apart x_i - x_j, of the two that this party and a peer hold, as peers stand in
-        partials.
-        """
-        sums = torch.empty_like(x, memory_format=torch.contiguous_format)
-        for peer in others(self.party):
-            i, j = (self.index(component) for component in others(self.party, peer))
-            combine = torch.sub if (peer - self.party) % 4 == 2 else torch.add
-            combine(x[min(i, j)], x[max(i, j)], out=sums[self.stands(peer)])
-        return sums
-
     async def multiply(self, op: Bilinear, x: Share, y: Share) -> Partial:
         """The three summands that this party knows.
 
         Security: local. Cost: no round, three local products.
         """
         z = x.new_empty((3, *op.shape(tuple(x.shape[1:]), tuple(y.shape[1:]))))
-        of_x, of_y = self._sums(x), self._sums(y)
+        of_x, of_y = ops.pair_sums(x), ops.pair_sums(y)  # of those that this party and a peer hold, as peers stand in z
         for at in range(3):
             op(of_x[at], of_y[at], out=z[at])
         return self.ring.wrap(z)

@@ -171,6 +171,7 @@ SIGNATURES: dict[str, tuple[type, ...]] = {
     "mpk_pass_select_second": (_PASS, _CHUNKS, *(_POINTER,) * 3, _INT, *(_POINTER,) * 5),
     "mpk_tag": (*(ctypes.c_char_p, _SIZE) * 3, _POINTER, _SIZE, _POINTER),
     "mpk_take": (*(ctypes.c_char_p, _SIZE) * 3, _POINTER, _INT, _SIZE, _INT, _INT, _POINTER, _INT, _POINTER),
+    "mpk_pair_sums": (_POINTER, _SIZE, _SIZE, _INT, _POINTER),
     "mpk_tell": (_POINTER, _POINTER, _INT, _STREAMS, _SIZE, _INT, _INT, *(_POINTER,) * 4),
     "mpk_vouch": (_POINTER, _POINTER, _INT, _STREAMS, _STREAMS, _SIZE, _INT, _INT, *(_POINTER,) * 3),
     "mpk_told": (_POINTER, _POINTER, _STREAMS, _SIZE, _INT, _INT, *(_POINTER,) * 2),

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import torch
 
-from mpcpipe.ring.native.abi import Binding, Rows, Term, Use, failure, flat, refuse
+from mpcpipe.ring.native.abi import INTEGERS, Binding, Rows, Term, Use, failure, flat, refuse
 from mpcpipe.ring.shapes import monomial_rows, require_shape
 
 TAG_BYTES = 16
@@ -166,6 +166,19 @@ class Steps4(Binding):
         if status:
             raise failure(status, f"{n} shifts by {shift} bits")
         return out, bit
+
+    def pair_sums(self, x: torch.Tensor) -> torch.Tensor:
+        """As `reference.pair_sums`."""
+        if x.dtype not in INTEGERS or not x.is_cpu:
+            raise refuse(x)
+        require_shape("x", x.shape, (3, *x.shape[1:]))
+        if not x[0].is_contiguous():
+            x = x.contiguous()
+        out = torch.empty(x.shape, dtype=x.dtype)
+        status = self.c.mpk_pair_sums(x.data_ptr(), x.stride(0), x[0].numel(), x.element_size(), out.data_ptr())
+        if status:
+            raise failure(status, f"sums of pairs of {x[0].numel()} elements")
+        return out
 
     def and_summands(self, p: torch.Tensor, g: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
         """As `reference.and_summands`."""
