@@ -10,10 +10,10 @@ from typing import Any
 from mpcpipe.checkpoint.folder import resumable
 from mpcpipe.errors import JobError, UsageError
 from mpcpipe.job.load import from_dict, load, to_dict
+from mpcpipe.job.present import present_names
 from mpcpipe.job.schema import Job
 from mpcpipe.job.write import dumps, value
 from mpcpipe.launch.machine import PartyOptions, run_local
-from mpcpipe.launch.present import present_names
 from mpcpipe.launch.ranks import local_seating
 from mpcpipe.launch.runs import merged, new_folder
 from mpcpipe.runtime.events import Event

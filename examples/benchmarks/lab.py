@@ -57,10 +57,16 @@ def by_hand(
 
 
 class Lab:
-    """Runs a job on an emulated network, and reads what party 0 measured."""
+    """Runs a job on an emulated network, and reads what party 0 measured.
 
-    def __init__(self, program: str, steps: int, protocol: str = "replicated3", timeout_s: float = 900) -> None:
+    With `dealt`, two parties use what a dealer left in a store before each run: what is measured is the online phase.
+    """
+
+    def __init__(
+        self, program: str, steps: int, protocol: str = "replicated3", timeout_s: float = 900, dealt: bool = False
+    ) -> None:
         self.program, self.steps, self.protocol, self.timeout_s = program, steps, protocol, timeout_s
+        self.dealt = dealt
 
     def rtt_ms(self, net: Net) -> float:
         """The round trip that the lab really gives; the emulator takes its time, too."""
@@ -78,13 +84,16 @@ class Lab:
 
         RuntimeError with its last words if a party fails or takes too long.
         """
-        parties = PARTIES[self.protocol]
+        parties = PARTIES[self.protocol] - self.dealt
         with tempfile.TemporaryDirectory() as folder:
-            command = [sys.executable, "-m", "mpcpipe", "train", str(HERE / f"{work}.toml"), "--steps", str(self.steps)]
-            own = {"run.output": f'"{folder}/{{rank}}"', **protocol_settings(self.protocol)}
-            for key, value in {**ALONE, **own, **settings}.items():
-                command += ["--set", f"{key}={value}"]
+            job = [str(HERE / f"{work}.toml"), "--steps", str(self.steps)]
+            for key, value in {**ALONE, **protocol_settings(self.protocol), **settings}.items():
+                job += ["--set", f"{key}={value}"]
+            command = [sys.executable, "-m", "mpcpipe", "train", *job, "--set", f'run.output="{folder}/{{rank}}"']
             command.append("--insecure-plaintext")
+            if self.dealt:
+                _deal(job, Path(folder, "store"), parties)
+                command += ["--store", f"{folder}/store/{{rank}}"]
             network = ["--rtt-ms", str(net.rtt_ms), "--mbit", str(net.mbit)]
             lab = by_hand(self.program, network, parties, self.timeout_s, command, folder)
             with open(f"{folder}/said", "w+") as said:
@@ -95,6 +104,16 @@ class Lab:
                     raise RuntimeError(f"{work} on {net.name}: {said.read()[-2000:]}")
             result: dict[str, Any] = json.loads(Path(folder, "0.json").read_text())
             return result | {"emulator_cpu_s": emulator_s / self.steps}
+
+
+def _deal(job: Sequence[str], store: Path, parties: int) -> None:
+    """A dealer's store for one run; each party's folder has its number for a name."""
+    command = [sys.executable, "-m", "mpcpipe", "deal", *job, "--out", str(store)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"dealing failed: {done.stderr[-1000:]}")
+    for number, name in enumerate(NAMES[:parties]):
+        (store / name).rename(store / str(number))
 
 
 def _watch(lab: subprocess.Popen[bytes], timeout_s: float) -> float:

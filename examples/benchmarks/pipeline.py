@@ -4,6 +4,7 @@
     python examples/benchmarks/pipeline.py --netlab PATH --work w1 --net wan --json result.json
     python examples/benchmarks/pipeline.py --netlab PATH --work all --net balance --published --async --svg pipeline.svg
     python examples/benchmarks/pipeline.py --netlab PATH --net lan --protocol replicated4
+    python examples/benchmarks/pipeline.py --netlab PATH --net lan --protocol additive2 --dealt
 
 Sequential and pipelined runs take turns; seconds are medians over all steps of all turns. The bound of a pipelined
 step is max(C, B, T0 / K): C the processor seconds over the cores, of the parties and of the emulated network (which is
@@ -120,7 +121,8 @@ def planned(lab: Lab, work: str, net: Net, rtt_ms: float, hub_s: float, given: d
     """What `mpcpipe plan` says for this network, whose round trip is `rtt_ms` and a byte of which takes `hub_s`."""
     command = [sys.executable, "-m", "mpcpipe", "plan", str(HERE / f"{work}.toml"), "--json", "-"]
     command += ["--net", f"rtt={rtt_ms}ms,rate={net.mbit}Mbit/s,hub={hub_s * 1e9:.2f}ns"]
-    for key, value in {**protocol_settings(lab.protocol), **given}.items():
+    store = {"protocol.store": '"store"'} if lab.dealt else {}
+    for key, value in {**protocol_settings(lab.protocol), **store, **given}.items():
         command += ["--set", f"{key}={value}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -152,7 +154,8 @@ def arrangements(lab: Lab, work: str, net: Net, first: dict[str, Any], args: arg
     if args.published:
         wanted["published"] = {"pipeline.stages": cut}
     if args.schedules:
-        wanted |= {name: {"pipeline.schedule": f'"{name}"'} for name in SCHEDULES}
+        parts = {"pipeline.stages": cut, "pipeline.microbatches": 2}
+        wanted |= {name: {**parts, "pipeline.schedule": f'"{name}"'} for name in SCHEDULES}
     if args.stale:
         one_each = {"pipeline.stages": cut, "pipeline.slots": [1] * len(cut), "pipeline.pieces": 2}
         wanted |= {"async": stale, "async, published": {**stale, **one_each}}
@@ -246,17 +249,22 @@ def main() -> None:
     parser.add_argument("--work", action="append", choices=[*sorted(PUBLISHED), "all"], help="default: w2avg")
     parser.add_argument("--net", action="append", choices=[*NETS, BALANCE], help="default: lan, metro, 500, 200")
     parser.add_argument("--protocol", choices=PARTIES, default="replicated3")
+    parser.add_argument("--dealt", action="store_true", help="additive2: what a dealer left in a store before each run")
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--published", action="store_true", help="also the cut of the published configurations")
-    parser.add_argument("--schedules", action="store_true", help="also each exact schedule, as the plan has it")
+    parser.add_argument(
+        "--schedules", action="store_true", help="also each exact schedule: the published cut, 2 micro-batches"
+    )
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="fix a key of the pipeline")
     parser.add_argument("--async", dest="stale", action="store_true", help="also async: cut by the plan, as published")
     parser.add_argument("--timeout", type=float, default=900, help="seconds of a run")
     parser.add_argument("--json", type=Path, metavar="FILE", help="written anew after each work and network")
     parser.add_argument("--svg", type=Path, metavar="FILE", help="the rows as a picture")
     args = parser.parse_args()
-    lab = Lab(args.netlab, args.steps, args.protocol, args.timeout)
+    if args.dealt and args.protocol != "additive2":
+        parser.error("only additive2 has a dealer: --protocol additive2")
+    lab = Lab(args.netlab, args.steps, args.protocol, args.timeout, args.dealt)
     rows: list[Row] = []
     print(HEAD)
     works = args.work or ["w2avg"]

@@ -40,6 +40,7 @@ def plan(
 
     What the job leaves to "auto" is chosen; if it leaves nothing, what it says is costed.
     """
+    from mpcpipe.job.present import present_names
     from mpcpipe.plan.machine import device as device_named
     from mpcpipe.plan.net import parse
     from mpcpipe.plan.plan import timeline
@@ -47,7 +48,7 @@ def plan(
 
     described = load(job, all_overrides(overrides, protocol))
     machine = device_named(device) if device else None
-    local = 1 if apart or device else len(described.parties.names)
+    local = 1 if apart or device else len(present_names(described))
     network = parse(net)
     found = plan_job(described, network, local, machine)
     paced = link_rate_that_pays(described, network, found, local, machine)

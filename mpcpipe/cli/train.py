@@ -17,13 +17,13 @@ from mpcpipe.cli.rank import as_rank, needs_nobody
 from mpcpipe.cli.training import Drawn, banner, table
 from mpcpipe.errors import UsageError
 from mpcpipe.job.load import load
+from mpcpipe.job.present import present_names
 from mpcpipe.job.public import public_text
 from mpcpipe.job.schema import Job
 from mpcpipe.launch.addresses import addresses_of
 from mpcpipe.launch.environment import launched
 from mpcpipe.launch.identity import protection
 from mpcpipe.launch.machine import PartyOptions, run_local, run_one
-from mpcpipe.launch.present import present_names
 from mpcpipe.launch.ranks import local_seating
 from mpcpipe.launch.runs import merged, new_folder
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from mpcpipe.errors import UsageError
+from mpcpipe.job.present import present_names
 from mpcpipe.job.schema import Job
-from mpcpipe.launch.present import present_names
 
 Address = tuple[str, int]
 

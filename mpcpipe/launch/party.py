@@ -20,12 +20,12 @@ from mpcpipe.errors import DataError, Interrupted, MpcpipeError
 from mpcpipe.job.digest import agreement
 from mpcpipe.job.load import load
 from mpcpipe.job.model import build_chain, digests
+from mpcpipe.job.present import present_names
 from mpcpipe.job.schema import Job
 from mpcpipe.job.units import bytes_per_s
 from mpcpipe.launch.around import Around, inherited
 from mpcpipe.launch.identity import identity_of, protection
 from mpcpipe.launch.machine import PartyOptions
-from mpcpipe.launch.present import present_names
 from mpcpipe.launch.ranks import worker_name
 from mpcpipe.launch.stored import insecure_keys, stored_of
 from mpcpipe.link.base import Mesh

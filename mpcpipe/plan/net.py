@@ -18,8 +18,8 @@ class Net:
 
     hub_s_per_byte: processor seconds that a byte on its way takes of the parties' own cores, where the network is
     emulated on their machine; 0 for real ones. host_s_per_byte: what the system of the party itself takes to send and
-    receive it. host_s_per_message: what it takes a worker to go on after a message if another computed since, besides
-    what it takes an only one. paced_bytes_per_s: what a party's own `link.rate` says.
+    receive it. host_s_per_message: what it takes a worker to go on after a message if another, or another piece,
+    was computed since, besides what it takes an only one. paced_bytes_per_s: what a party's own `link.rate` says.
     """
 
     rtt_s: float = 0.0

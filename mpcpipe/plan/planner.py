@@ -23,8 +23,8 @@ from mpcpipe.plan.plan import Plan, make_plan
 from mpcpipe.plan.profile import cached, this_machine
 from mpcpipe.plan.stages import NodesOf, between
 
-# What it takes a worker to go on after a message if another computed since, besides what a round takes an only one,
-# over that: fitted to steps of LeNet and AlexNet in eight arrangements on an emulated network.
+# What it takes a worker to go on after a message if another, or another piece, was computed since, besides what a round
+# takes an only one, over that: fitted to steps of LeNet and AlexNet in eight arrangements on an emulated network.
 _AMONG_OTHERS = 5.0
 
 

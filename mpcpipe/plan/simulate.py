@@ -185,7 +185,9 @@ class _Line:
 
 @dataclass
 class _Model:
-    """rate: how fast what is on the line leaves, in bytes a second. cores_beside_line: what it leaves of the cores."""
+    """rate: how fast what is on the line leaves, in bytes a second. cores_beside_line: what it leaves of the cores.
+    last: which piece of which worker computed last.
+    """
 
     schedule: Schedule
     trace_of: TraceOf
@@ -198,7 +200,7 @@ class _Model:
     done: Counter[Action] = field(default_factory=Counter)
     spans: list[Span] = field(default_factory=list)
     updates_s: list[float] = field(default_factory=list)
-    last: _Running | None = None
+    last: tuple[int, int] | None = None
     news: bool = True
     rate: float = field(init=False)
     cores_beside_line: float = field(init=False)
@@ -267,9 +269,10 @@ class _Model:
             return
         if not worker.over:
             compute_s = worker.trace[worker.segment].compute_s
-            if worker.segment and self.last is not worker:
+            piece = worker.index, worker.piece
+            if worker.segment and self.last != piece:
                 compute_s += self.net.host_s_per_message
-            self.last = worker
+            self.last = piece
             worker.phase, worker.left_s = _Phase.COMPUTES, compute_s + self.late_s(compute_s)
             return
         worker.phase, self.news = _Phase.IDLE, True

@@ -19,6 +19,7 @@ from mpcpipe.data.batches import Batches
 from mpcpipe.errors import PlanError
 from mpcpipe.job.digest import agreement, digest
 from mpcpipe.job.model import build_chain
+from mpcpipe.job.present import present_names
 from mpcpipe.job.schema import Job
 from mpcpipe.job.units import bytes_per_s
 from mpcpipe.nn.layers import walk
@@ -55,7 +56,7 @@ def plan_job(job: Job, net: Net, local_parties: int, machine: Machine | None = N
 
 def plan_here(job: Job) -> Plan:
     """The plan where all of the job's parties are on this machine. Errors as `plan_job`."""
-    return plan_job(job, Net(), len(job.parties.names))
+    return plan_job(job, Net(), len(present_names(job)))
 
 
 PACED = 0.99

@@ -279,6 +279,18 @@ def test_parties_that_share_a_core_are_done_one_after_another() -> None:
     assert simulate(schedule, trace, IDEAL, 1).makespan_s == pytest.approx(1.0)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(("slots", "pieces", "charged"), [(1, 1, 0), (1, 2, 2), (2, 1, 2)])
+def test_going_on_costs_extra_if_something_else_was_computed_since(slots: int, pieces: int, charged: int) -> None:
+    """A worker alone with one piece finds its caches as it left them; one of several pieces, or workers, does not."""
+
+    def trace(action: Action) -> TimedTrace:
+        return (Timed(2.0 / pieces, 1, 1, pieces), Timed(2.0 / pieces, pieces=pieces)) if action.kind == "F" else ()
+
+    schedule = build("gpipe", (slots,), slots)
+    free = simulate(schedule, trace, Net(), 1).makespan_s
+    assert simulate(schedule, trace, Net(host_s_per_message=0.25), 1).makespan_s == pytest.approx(free + 0.25 * charged)
+
+
 def test_pieces_may_beat_the_bound_of_whole_ones() -> None:
     """One worker: computing for 6 s and sending for 6 s, in three pieces, is over after 8 s, which is the bound."""
 
