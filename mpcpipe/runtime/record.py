@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
 from collections.abc import Sequence
@@ -47,6 +48,19 @@ class Span:
             "waits": [[round(a - origin_s, 6), round(b - origin_s, 6)] for a, b in self.waits],
         }
         return json.dumps(plain) + "\n"
+
+
+def steps_seconds(spans: Sequence[Span], began_s: float, ended_s: float, steps: int) -> list[float]:
+    """Seconds of each of so many steps that ran through without a flush: from the update of one step's last stage to
+    that of the next. The first has the time from `began_s` on, the last what is left until `ended_s`.
+    """
+    updates: dict[str, list[float]] = {}
+    for span in spans:
+        for action in span.action.split():
+            if action.endswith("U"):
+                updates.setdefault(action, []).append(span.end_s)
+    ends = [max(stage) for stage in zip(*map(sorted, updates.values()), strict=True)]
+    return [end - begin for begin, end in itertools.pairwise([began_s, *ends[: steps - 1], ended_s])]
 
 
 @dataclass(frozen=True)

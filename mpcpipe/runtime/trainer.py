@@ -100,12 +100,12 @@ class Trainer:
                 began = time.perf_counter()
                 measured, losses_by_step, spans = crew.run(self.arrangement.schedule_of(len(part)), part)
                 run(p.at(f"check {step + len(part)}").check(), self.mesh)
-                seconds = time.perf_counter() - began
-                for _ in part:
-                    log.add(seconds / len(part), measured.per_step(len(part)))
+                ended = time.perf_counter()
+                for seconds in record.steps_seconds(spans, began, ended, len(part)):
+                    log.add(seconds, measured.per_step(len(part)))
                 step += len(part)
                 losses |= losses_by_step
-                beside.step(step, len(part), began, seconds, measured, spans)
+                beside.step(step, len(part), began, ended - began, measured, spans)
                 run(beside.exchange(step, len(part), steps), self.mesh)
                 self._write_down(spans, step)
                 self._tell(step, epoch, log, losses_by_step)
