@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from mpcpipe.services.power.grid import Grid
     from mpcpipe.services.power.replay import Comparison, Task
 
+_SHARING = ("large", "small", "slowdown", "launch_ms")
+
 
 @click.command(
     epilog="Example:  mpcpipe power replay --policy pctodl --against batch-dvfs,morak --grid resnet50.csv --cap 160    "
@@ -38,6 +40,11 @@ if TYPE_CHECKING:
 @click.option(
     "--with", "own", multiple=True, metavar="POLICY.KEY=VALUE", help="An option of a policy: pctodl.at_once=false."
 )
+@click.option(
+    "--sharing",
+    metavar="KEY=VALUE,..",
+    help="How workers share the GPU in truth: large, small, slowdown (else drawn for each seed), launch_ms.",
+)
 @click.option("--as-published", is_flag=True, help="Unequal starts and limits, as in PctoDL's comparisons.")
 @click.option("--png", metavar="FILE", help="Draw it (needs matplotlib: extra `power`).")
 @click.option("--html", metavar="FILE", help="Write a page.")
@@ -57,6 +64,7 @@ def replay(
     workers: int,
     agent: str | None,
     own: tuple[str, ...],
+    sharing: str | None,
     as_published: bool,
     png: str | None,
     html: str | None,
@@ -75,7 +83,8 @@ def replay(
     if seeds < 1 or workers < 1 or hold_s < 10:
         raise UsageError("--seeds and --workers are at least 1, --hold at least 10 seconds")
     card = card_named(card_name)
-    worlds = [World(card, grid, workers) for grid in _grids(card, grids, networks)]
+    constants = _constants(sharing)
+    worlds = [World(card, grid, workers, sharing=constants) for grid in _grids(card, grids, networks)]
     options = _options(own, (policy, *others))
     if agent:
         options.setdefault("greendls", {})["weights"] = agent
@@ -105,6 +114,22 @@ def _options(own: tuple[str, ...], names: tuple[str, ...]) -> dict[str, dict[str
             found.setdefault(name, {})[key] = tomllib.loads(f"value = {value}")["value"]
         except tomllib.TOMLDecodeError as error:
             raise UsageError(f'--with {text}: {value!r} is no value: true, false, a number or "text"') from error
+    return found
+
+
+def _constants(text: str | None) -> dict[str, float]:
+    """Of the truth, as `--sharing` gives them. Errors: UsageError."""
+    found: dict[str, float] = {}
+    for part in text.split(",") if text else ():
+        key, _, value = part.partition("=")
+        if key.strip() not in _SHARING:
+            raise UsageError(f"--sharing {text}: there is no {key.strip()!r}, there are {', '.join(_SHARING)}")
+        try:
+            found[key.strip()] = float(value)
+        except ValueError as error:
+            raise UsageError(f"--sharing {text}: {value!r} is no number") from error
+        if not 0 <= found[key.strip()] < 1000:
+            raise UsageError(f"--sharing {text}: {key.strip()} is 0 or more")
     return found
 
 

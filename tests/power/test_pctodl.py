@@ -8,11 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from mpcpipe.services.power.partitioning import best_clocks
 from mpcpipe.services.power.policies.oracle import Warm
 from mpcpipe.services.power.policies.pctodl import PctoDL, PowerCurve
 from mpcpipe.services.power.policies.refinement import Belief, believe, expected_improvement, normal_cdf
 from mpcpipe.services.power.saturated import Outcome, Phase, replay
-from mpcpipe.services.power.setting import Limits, Observation, Setting
+from mpcpipe.services.power.setting import Limits, Observation, Setting, Slice
 from mpcpipe.services.power.sharing import Shared
 from mpcpipe.services.registry import build
 from tests.power.worlds import quiet
@@ -86,6 +87,18 @@ def test_between_two_decisions_a_cap_that_is_exceeded_lowers_the_clock(policy: P
     assert lower == replace(first, sm_clock_mhz=policy.scene.nearest_sm(by_hand))
     waits = PctoDL(policy.scene, at_once=False)
     assert waits.react(Observation(0.1, start, power_w=300.0), Limits(cap_w=180.0)) is None
+
+
+def test_shares_that_are_given_stay_and_have_the_best_batches() -> None:
+    """Against all pairs of batches: no other one does more under the cap."""
+    scene = quiet().scene(0)
+    given = PctoDL(scene, shares=[70, 30])
+    room = given.room(Limits(cap_w=150.0))
+    planned = given.plan(Limits(cap_w=150.0))
+    assert [worker.percent for worker in planned.workers] == [70, 30]
+    pairs = [(Slice(70, a), Slice(30, b)) for a in room.batches for b in room.batches]
+    rates = [found[0] for found in (best_clocks(room, pair) for pair in pairs) if found]
+    assert room.predictor.throughput_per_s(planned) == pytest.approx(max(rates))
 
 
 @pytest.mark.parametrize("name", ["pctodl", "receding-horizon"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,14 @@ def test_a_policys_own_options_are_what_it_is_replayed_with(csv: Path, tmp_path:
     assert gain != pytest.approx(as_json(plain)["throughput_gain"]["dvfs"])
 
 
+def test_the_truth_has_the_constants_of_sharing_that_are_given() -> None:
+    world = replace(quiet(), sharing={"slowdown": 0.3, "launch_ms": 9.0})
+    drawn, given = quiet().truth(3).sharing, world.truth(3).sharing
+    assert (given.slowdown, given.launch_ms) == (0.3, 9.0)
+    assert (given.large, given.small) == (drawn.large, drawn.small) != (quiet().truth(4).sharing.large, drawn.small)
+    assert world.predictor.sharing == quiet().predictor.sharing  # what policies believe in stays
+
+
 def test_savings_and_gains_are_ratios_of_the_outcomes() -> None:
     task = Task(quiet(), (Phase(150.0, 30.0),))
     found = compare("pctodl", ["dvfs"], [task], 1)
@@ -118,6 +127,11 @@ def test_savings_and_gains_are_ratios_of_the_outcomes() -> None:
         ),
         (("--cap", "160", "--with", "morak.workers=1"), UsageError, "of a policy that is replayed: pctodl, static"),
         (("--cap", "160", "--with", "pctodl.at_once=no"), UsageError, "'no' is no value: true, false"),
+        (("--cap", "160", "--with", "pctodl.shares=[60, 50]"), PowerError, r"shares \[60, 50\]: percents of the GPU"),
+        (("--cap", "160", "--with", "pctodl.shares=50"), PowerError, "shares 50: percents .* such as"),
+        (("--cap", "160", "--sharing", "big=0.1"), UsageError, "there is no 'big', there are large, small, slowdown"),
+        (("--cap", "160", "--sharing", "large=much"), UsageError, "'much' is no number"),
+        (("--cap", "160", "--sharing", "slowdown=-1"), UsageError, "slowdown is 0 or more"),
     ],
 )
 def test_what_cannot_be_is_said(csv: Path, words: tuple[str, ...], kind: type[Exception], message: str) -> None:

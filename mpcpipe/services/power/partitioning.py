@@ -104,9 +104,20 @@ def greedy(room: Room, climbs: int = 1) -> Setting:
     plans += [equal(count, batch) for count in range(1, room.max_workers + 1) for batch in room.batches]
     found_plans = [found for found in (best_clocks(room, workers) for workers in plans) if found is not None]
     if not found_plans:
-        raise PowerError(_nothing_fits(room))
+        raise PowerError(nothing_fits(room))
     found_plans.sort(key=lambda pair: -pair[0])
     return max((_climbed(room, *pair) for pair in found_plans[:climbs]), key=lambda pair: pair[0])[1]
+
+
+def checked_shares(shares: Sequence[int], max_workers: int) -> tuple[int, ...]:
+    """Percents of a GPU, one a worker; none leaves them to be planned. Errors: PowerError for what is no such list."""
+    right = isinstance(shares, list | tuple) and all(type(part) is int and part > 0 for part in shares)
+    if not right or len(shares) > max_workers or sum(shares) > 100:
+        raise PowerError(
+            f"shares {shares!r}: percents of the GPU, one for each of at most {max_workers} workers, that add up to "
+            "100 or less, such as [50, 50]"
+        )
+    return tuple(shares)
 
 
 def exhaustive(room: Room, most_workers: int) -> Setting:
@@ -119,7 +130,7 @@ def exhaustive(room: Room, most_workers: int) -> Setting:
             if found is not None and (best is None or found[0] > best[0]):
                 best = found
     if best is None:
-        raise PowerError(_nothing_fits(room))
+        raise PowerError(nothing_fits(room))
     return best[1]
 
 
@@ -189,7 +200,8 @@ def _multisets(batches: Sequence[int], count: int) -> Iterator[tuple[int, ...]]:
     yield from itertools.product(batches, repeat=count)
 
 
-def _nothing_fits(room: Room) -> str:
+def nothing_fits(room: Room) -> str:
+    """Why no setting does, for an error."""
     low = Setting(room.sm_clocks_mhz[0], room.memory_clocks_mhz[0], room.batches[0])
     power, exec_s = room.predictor.power_w(low), room.predictor.exec_s(low)
     wanted = f"a cap of {room.cap_w:g} W"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -16,10 +17,14 @@ from mpcpipe.services.power.policies.base import Scene, nearest
 from mpcpipe.services.power.setting import Limits, Setting
 from mpcpipe.services.power.sharing import Shared, Sharing
 
+DRAWN = {"large": (0.02, 0.10), "small": (0.15, 0.45), "slowdown": (0.05, 0.13)}
+"""Constants of `Sharing` that each seed draws, and from where."""
+
 
 @dataclass(frozen=True)
 class World:
     """card, grid: of one network. max_workers: how many may share the GPU. start_batch: at the start.
+    sharing: constants of `Sharing` that the truth has instead of drawn ones.
 
     The truth interpolates the grid. How workers share a GPU is not in any grid: its constants are drawn anew for each
     seed from the ranges that were published. The predictor has seen every second clock and every second batch size
@@ -30,6 +35,7 @@ class World:
     grid: Grid
     max_workers: int = 5
     start_batch: int = 64
+    sharing: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
     def learned(self) -> Fitted:
@@ -50,13 +56,8 @@ class World:
     def truth(self, seed: int) -> Shared:
         """The network, with that seed's constants of sharing."""
         draw = np.random.default_rng([seed, 2])
-        sharing = replace(
-            _sharing(self.whole),
-            large=float(draw.uniform(0.02, 0.10)),
-            small=float(draw.uniform(0.15, 0.45)),
-            slowdown=float(draw.uniform(0.05, 0.13)),
-        )
-        return Shared(self.card, self.measured, sharing)
+        drawn = {key: float(draw.uniform(low, high)) for key, (low, high) in DRAWN.items()}
+        return Shared(self.card, self.measured, replace(_sharing(self.whole), **{**drawn, **self.sharing}))
 
     def measured(self, memory_clock_mhz: int, sm_clock_mhz: float, batch: float) -> tuple[float, float]:
         """(ms a batch, watts) of one worker: the grid; below its lowest clock, its edge times what physics says."""

@@ -6,9 +6,10 @@ at hand.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from mpcpipe.services.power.partitioning import equal
+from mpcpipe.services.power.partitioning import checked_shares, equal
 from mpcpipe.services.power.policies.base import Policy, Scene
 from mpcpipe.services.power.policies.batch_dvfs import ladder, nearest_index
 from mpcpipe.services.power.setting import Limits, Observation, Setting, Slice
@@ -30,10 +31,10 @@ class Morak(Policy):
         alpha: float = 0.97,
         beta: float = 0.95,
         slo_s: float = 0.2,
-        shares: tuple[int, ...] = (),
+        shares: Sequence[int] = (),
     ) -> None:
         super().__init__(scene)
-        self.shares = shares
+        self.shares = checked_shares(shares, scene.max_workers)
         self.workers, self.alpha, self.beta, self.slo_s = min(workers, scene.max_workers), alpha, beta, slo_s
         self.rungs = ladder(scene.batches)
 

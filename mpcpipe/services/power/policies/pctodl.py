@@ -13,10 +13,19 @@ look ahead, `receding_horizon` does.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from mpcpipe.errors import PowerError
-from mpcpipe.services.power.partitioning import LADDER, Room, best_clocks, greedy, neighbours
+from mpcpipe.services.power.partitioning import (
+    LADDER,
+    Room,
+    best_clocks,
+    checked_shares,
+    greedy,
+    neighbours,
+    nothing_fits,
+)
 from mpcpipe.services.power.policies.base import Policy, Predictor, Scene
 from mpcpipe.services.power.setting import Limits, Observation, Setting, Slice
 
@@ -74,7 +83,8 @@ class PctoDL(Policy):
 
     partitions: False leaves the GPU whole, so that only clocks and batch are chosen. all_memory_clocks: also those
     below half of the highest, which the published sets leave out. at_once: False waits for the next decision, as
-    published, with whatever happens. lower_memory: False keeps the highest memory clock.
+    published, with whatever happens. lower_memory: False keeps the highest memory clock. shares: percents of the GPU,
+    a worker each, instead of planned ones.
     """
 
     name = "pctodl"
@@ -87,9 +97,11 @@ class PctoDL(Policy):
         all_memory_clocks: bool = False,
         at_once: bool = True,
         lower_memory: bool = True,
+        shares: Sequence[int] = (),
     ) -> None:
         super().__init__(scene)
         self.at_once = at_once
+        self.shares = checked_shares(shares, scene.max_workers)
         least = 0.0 if all_memory_clocks else _STRONG_MEMORY * scene.memory_clocks_mhz[-1]
         least = least if lower_memory else scene.memory_clocks_mhz[-1]
         self.memory_clocks = tuple(m for m in scene.memory_clocks_mhz if m >= least)
@@ -139,7 +151,7 @@ class PctoDL(Policy):
     def plan(self, limits: Limits) -> Setting:
         """A new plan; the shares in effect are kept unless others are worth that the workers start anew."""
         room = self.room(limits)
-        new = greedy(room)
+        new = divided(room, self.shares) if self.shares else greedy(room)
         if self.wanted is None:
             return new
         kept = retuned(room, self.wanted.workers)
@@ -178,6 +190,15 @@ def needed_cap(limits: Limits, who: str) -> float:
     if limits.cap_w is None:
         raise PowerError(f"{who} works to a power cap, and none is given: --cap W")
     return limits.cap_w
+
+
+def divided(room: Room, shares: Sequence[int]) -> Setting:
+    """The best batches and clocks for shares that are given. Errors: PowerError if none keep the cap."""
+    starts = (retuned(room, tuple(Slice(percent, batch) for percent in shares)) for batch in room.batches)
+    best = max((found for found in starts if found is not None), key=lambda pair: pair[0], default=None)
+    if best is None:
+        raise PowerError(nothing_fits(room))
+    return best[1]
 
 
 def retuned(room: Room, workers: tuple[Slice, ...]) -> tuple[float, Setting] | None:
