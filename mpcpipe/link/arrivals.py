@@ -26,6 +26,9 @@ _LOOK_S = 0.1
 # Who was turned away gets this much more time to come as it should, before that is the end.
 _AFTER_REFUSAL_S = 5.0
 
+# Of callers that have yet to say who they are, so many at once: each costs a thread. One more, and the first has to go.
+_MOST_GREETED = 64
+
 Call = tuple[Connection, message.Message]
 # "hello" or "data", party, worker
 Who = tuple[str, int, int]
@@ -44,6 +47,7 @@ class Arrivals:
         self._came: set[Who] = set()
         self._turned_away: dict[int, tuple[float, AuthError]] = {}
         self._open: set[Connection] = set()
+        self._greeted: dict[socket.socket, None] = {}
         self._changed = threading.Condition()
         self._closed = False
         self._thread = threading.Thread(target=self._accept, name=f"accept for {names[party]}", daemon=True)
@@ -86,10 +90,19 @@ class Arrivals:
         while not self._closed:
             try:
                 sock = self._listener.accept()[0]
-            except OSError:
+            except TimeoutError:
+                continue
+            except OSError:  # perhaps no more files: not at once again
+                time.sleep(0 if self._closed else _LOOK_S)
                 continue
             with self._changed:
                 self._open.add(sock)
+                self._greeted[sock] = None
+                first = next(iter(self._greeted))
+                if len(self._greeted) > _MOST_GREETED:
+                    del self._greeted[first]
+                    with contextlib.suppress(OSError):
+                        first.shutdown(socket.SHUT_RDWR)
             threading.Thread(target=self._greet, args=(sock,), daemon=True).start()
 
     def _greet(self, sock: socket.socket) -> None:
@@ -114,6 +127,9 @@ class Arrivals:
             with self._changed:
                 self._open -= {sock, connection}
             connection.close()
+        finally:
+            with self._changed:
+                self._greeted.pop(sock, None)
 
     def _note(self, claimed: object, error: AuthError) -> None:
         with self._changed:

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from mpcpipe.errors import FrameError, Interrupted, MpcpipeError, PeerLost, by_name
-from mpcpipe.link.message import Message, Reader, pack
+from mpcpipe.link.message import Message, Reader, pack, words
 from mpcpipe.link.tls import Connection
 
 BEAT_S = 0.5
@@ -215,7 +215,7 @@ class Control:
         if kind == "goodbye":
             self._watch.forget(peer)
         elif kind == "abort":
-            name, text = str(message.get("error"))[:100], str(message.get("message"))[:_SAID_CHARACTERS]
+            name, text = words(message.get("error"), 100), words(message.get("message"), _SAID_CHARACTERS)
             self._fail(by_name(name)(text), name, text, heard_from=peer)
         elif kind != "beat":
             raise FrameError(f"an unknown kind of control message, {kind!r:.40}")

@@ -32,6 +32,7 @@ from mpcpipe.random.tape import Holders
 VERSION = 2
 # Of a value that differs, a sentence shows this much.
 _SHOWN_CHARACTERS = 200
+_REFUSED_CHARACTERS = 1000
 
 
 @dataclass(frozen=True)
@@ -64,10 +65,10 @@ class Hello:
         """
         refused = content.get("refused")
         if isinstance(refused, list) and len(refused) == 2 and all(isinstance(word, str) for word in refused):
-            raise by_name(refused[0])(refused[1])
+            raise by_name(refused[0])(message.words(refused[1], _REFUSED_CHARACTERS))
         if content.get("kind") == "hello" and content.get("version") != VERSION:
             raise AgreementError(
-                f"{name} greets in version {content.get('version', 1)!s:.20} of the handshake, and this one in version "
+                f"{name} greets in version {content.get('version', 1)!r:.20} of the handshake, and this one in version "
                 f"{VERSION}: install the same mpcpipe ({__version__} is here) at all parties"
             )
         try:
@@ -77,7 +78,10 @@ class Hello:
                 content["party"],
                 bytes.fromhex(content["public_key"]),
                 bytes.fromhex(content["nonce"]),
-                {key: (str(digest), str(value)) for key, (digest, value) in content["agreement"].items()},
+                {
+                    key: (str(digest), message.words(value, _SHOWN_CHARACTERS))
+                    for key, (digest, value) in content["agreement"].items()
+                },
             )
         except (KeyError, TypeError, ValueError, AttributeError):
             raise FrameError("what arrived is not the greeting of a party: another program may use the port") from None

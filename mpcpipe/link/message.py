@@ -51,6 +51,13 @@ def length_of(prefix: bytes | bytearray, limit: int) -> int:
     return length
 
 
+def words(said: object, most: int) -> str:
+    """At most so many characters of what another party says, for a sentence: no byte of it steers a terminal or a log,
+    and all of it can be printed.
+    """
+    return "".join(c if c.isprintable() or c == "\n" else "?" for c in str(said)[:most])
+
+
 class Reader:
     """Takes messages out of a stream that comes in pieces."""
 

@@ -200,8 +200,7 @@ def _certificate(said: message.Message) -> bytes | None:
 def _refused(said: message.Message, who: str) -> str:
     refused = said.get("refused")
     if isinstance(refused, list) and len(refused) == 2 and isinstance(refused[1], str):
-        shown = "".join(character if character.isprintable() else "?" for character in refused[1])
-        return f"{who} turned this party away: {shown[:_SHOWN_CHARACTERS]}"
+        return f"{who} turned this party away: {message.words(refused[1], _SHOWN_CHARACTERS)}"
     return f"{who} does not speak TLS: start all parties with the same job, with parties.fingerprints in it"
 
 

@@ -269,9 +269,9 @@ def test_costs_of_replicated4_are_the_published_figures() -> None:
         "relu forward": (8, 26.5),
         "relu backward": (2, 12.0),
     }
-    assert (c.reveal(n, False).rounds, c.reveal(n, False).sent_bytes) == (4, 8 * n + 588 + 16)
+    assert (c.reveal(n, False).rounds, c.reveal(n, False).sent_bytes) == (4, 8 * n + 448 + 16)
     ps = parties(Replicated4)
-    assert sum(together(ps, lambda p: p.check()).sent_bytes) == 588
+    assert sum(together(ps, lambda p: p.check()).sent_bytes) == 448
 
 
 def test_gather_joins_rounds(kind: type[Protocol]) -> None:

@@ -118,7 +118,7 @@ def test_a_check_finds_it_at_the_end_of_a_step_and_names_the_last_good_place() -
 
     y = together([p.at("step 2") for p in ps], lambda p: p.product(MUL, x[p.party], x[p.party]), flip).results
     assert len(y) == 4
-    said = r"'end of step 2#1\.check'.*party 2 sent one of parties 1 and 3 after 'end of step 1#1\.check'"
+    said = r"'end of step 2#1\.check'.*sent each other after 'end of step 1#1\.check' does not agree"
     with pytest.raises(IntegrityError, match=said):
         together([p.at("end of step 2") for p in ps], lambda p: p.check())
 
@@ -163,7 +163,7 @@ def test_a_check_does_not_show_a_deviating_party_what_its_deviation_has_made_of_
 
 @pytest.mark.parametrize("to", range(4))
 def test_what_two_witnesses_know_in_parts_has_to_add_up(to: int) -> None:
-    """A carry that is left out is noticed, too, and who noticed says whom it concerns."""
+    """A carry that is left out is noticed, too."""
     ps = parties(Replicated4)
     x = share(ps, X)
 
@@ -173,8 +173,7 @@ def test_what_two_witnesses_know_in_parts_has_to_add_up(to: int) -> None:
 
     scoped = [p.at("t") for p in ps]
     together(scoped, lambda p: p.product(MUL, x[p.party], x[p.party], 5), flip)
-    witnesses = "2 and 3" if to < 2 else "0 and 1"
-    with pytest.raises(IntegrityError, match=rf"party {to ^ 1} sent party {to} .* is not what parties {witnesses}"):
+    with pytest.raises(IntegrityError, match="does not agree"):
         together(scoped, lambda p: p.check())
 
 
@@ -191,7 +190,7 @@ def test_every_bit_of_a_tensor_counts() -> None:
         scoped = [p.at(f"{position}.{bit}").lane(8 * position + bit + 1) for p in ps]
         z = together(scoped, lambda p: p.product(MUL, x[p.party], x[p.party]), flip).results
         assert len(z) == 4
-        with pytest.raises(IntegrityError, match=r"party \d noticed.*party 0 sent one of"):
+        with pytest.raises(IntegrityError, match=r"party \d noticed"):
             together(scoped, lambda p: p.check())
 
 
@@ -227,7 +226,7 @@ def test_a_deviation_travels_with_what_is_handed_over() -> None:
     together([p.at("early") for p in one], lambda p: p.check())
     for p in one:
         p.learn(two[p.party].evidence())
-    with pytest.raises(IntegrityError, match="party 3 sent"):
+    with pytest.raises(IntegrityError, match="does not agree"):
         together([p.at("late") for p in one], lambda p: p.check())
 
 

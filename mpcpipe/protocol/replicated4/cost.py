@@ -24,10 +24,8 @@ def halves(n: int) -> tuple[int, int]:
     return (n + 1) // 2, n // 2
 
 
-CHECK_BYTES = (12 * 2 + 4 + 8) * TAG_BYTES + 12
-"""Digests of sums of tags, two between any two parties each way; of what is known in parts, a sum and two digests a
-receiver; and a byte from everybody to everybody that says that all was right.
-"""
+CHECK_BYTES = (4 + 12 + 12) * TAG_BYTES
+"""Of what two witnesses know in parts, a sum a receiver; then twice a number from everybody to everybody."""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from abc import ABC
 
 import torch
 
+from mpcpipe.errors import IntegrityError
 from mpcpipe.link.base import Part
 from mpcpipe.protocol.base import Opening, Share
 from mpcpipe.protocol.replicated4.checks import Checks
@@ -61,7 +62,7 @@ class Sharing(Checks, ABC):
 
         Security: who learns x gets the component that it lacks, which is x minus what it holds, from one party, and
         its tag from another. Nobody sends anything before everybody has found all messages right.
-        Cost: 4 rounds; k/4 bits a party and element for one receiver, k for all, and 588 bytes.
+        Cost: 4 rounds; k/4 bits a party and element for one receiver, k for all, and 448 bytes.
         """
         label = self.label("reveal")
         self.openings.append(Opening(why, to, tuple(x.shape[1:])))
@@ -91,7 +92,11 @@ class Sharing(Checks, ABC):
         sender, witness = (self.party + 1) % 4, (self.party + 2) % 4
         (lacked,), (tagged,) = received[sender], received[witness]
         if not lacked.is_meta and unpacked(tagged) != [self._tag((sender, witness, self.party), label, lacked)]:
-            raise self._deviation(label, sender, f"party {self.party}", f"party {witness} knows")
+            raise IntegrityError(
+                f"party {self.party} noticed at {label!r}: what party {sender} opened is not what party {witness} "
+                "knows. One of them deviates from the protocol, or a memory or a network is faulty. Find the cause, "
+                "start again"
+            )
         return self.ring.wrap(flat.sum(0, dtype=flat.dtype) + lacked).reshape(x.shape[1:])
 
     def _tag(self, route: Route, label: str, lacked: torch.Tensor) -> int:
