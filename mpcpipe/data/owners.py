@@ -10,6 +10,8 @@ from mpcpipe.data import sources
 from mpcpipe.data.batches import Batch, Piece, needed
 from mpcpipe.errors import DataError
 from mpcpipe.job.schema import Job, Source
+from mpcpipe.ring.fixed import FixedPoint
+from mpcpipe.ring.ring import Ring
 
 
 class Owner:
@@ -20,7 +22,9 @@ class Owner:
         name = job.parties.names[party]
         self._features: dict[int, torch.Tensor] = {}
         self._labels: dict[int, torch.Tensor] = {}
-        d, limit = job.data, job.protocol.limit
+        # What `encode` would refuse later is refused here: its sentence goes to all parties, with a value.
+        d, protocol = job.data, job.protocol
+        limit = FixedPoint(Ring(protocol.ring_bits), protocol.fraction_bits, protocol.limit).bound
 
         def read_features(part: int, source: Source, key: str, rows: int) -> None:
             self._features[part] = sources.features(source, key, d.shape, rows, limit)

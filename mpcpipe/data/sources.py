@@ -29,9 +29,9 @@ def features(source: Source, key: str, shape: Shape, rows: int, limit: float) ->
     array = _numbers(_read(source, key, shape, rows, 0), name)
     array = _shaped(array, name, shape, rows)
     values = torch.from_numpy(np.array(array[:rows], np.float64))
-    values = (values / source.scale - source.mean) / source.std
-    _check_range(values, name, source, limit)
-    return values.to(torch.float32)
+    values = ((values / source.scale - source.mean) / source.std).to(torch.float32)
+    _check_range(values, name, source, limit)  # as they are used: rounding may have made them larger
+    return values
 
 
 def labels(source: Source, key: str, classes: int, rows: int) -> torch.Tensor:

@@ -31,6 +31,8 @@ OPTIONS = ("path", "array", "columns", "column", "delimiter", "seed", "args")
 
 def check(job: Job, where: Where) -> Job:
     """The job, with derived values filled in. What does not fit is a JobError (micro-batches: a PlanError)."""
+    if not re.fullmatch(r"[^/\\\x00-\x1f\x7f]{1,100}", job.name):  # the run's folder is called by it
+        raise where.error("job.name", f"is {job.name!r}; a name is at most 100 characters, none of them / or \\")
     job = _protocol(job, where)
     _parties(job, where)
     _model(job, where)

@@ -16,7 +16,7 @@ import torch
 import mpcpipe
 from mpcpipe.data.batches import Batches
 from mpcpipe.data.owners import Owner
-from mpcpipe.errors import DataError, Interrupted, MpcpipeError
+from mpcpipe.errors import DataError, Interrupted, JobError, MpcpipeError
 from mpcpipe.job.digest import agreement
 from mpcpipe.job.load import load
 from mpcpipe.job.model import build_chain, digests
@@ -263,7 +263,7 @@ def trainer_of(
     )
     try:
         owner = Owner(job, options.party)
-    except DataError:
+    except (DataError, JobError):  # also from the owner's own function, of which nobody knows what it says
         # What exactly is wrong with the data is their owner's business: the others learn whose, and no more.
         abort(DataError("it cannot use its data, and its own messages say why; nothing was trained"))
         raise

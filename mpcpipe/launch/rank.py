@@ -89,7 +89,8 @@ def join(
     except MpcpipeError as error:
         raise Alike(error, meeting) from error
     own = new_folder(job) if meeting.rank == 0 else None
-    folder = Path(meeting.exchange(str(own or ""))[0])
+    # Of what the first rank says only the name counts: where this party's files go is its own job's affair.
+    folder = Path(job.run.output, Path(meeting.exchange(str(own or ""))[0]).name.lstrip("."))
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     return Company(found, meeting, job, tuple(changes), seats, where, folder)
 

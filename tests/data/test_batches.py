@@ -168,6 +168,19 @@ def test_the_range_is_that_of_the_protocol(tmp_path: Path) -> None:
         Owner(written(tmp_path, text, "protocol.compare_bits=23"), 0)
 
 
+def test_no_value_is_left_for_encode_to_refuse_whose_sentence_all_parties_would_get(tmp_path: Path) -> None:
+    from mpcpipe.errors import RangeError
+
+    text = stored(tmp_path)
+    small = ["protocol.ring_bits=32", "protocol.compare_bits=32", "protocol.fraction_bits=14"]
+    small += ["train.loss=mean_squared_error"]
+    Owner(written(tmp_path, text, *small, f"data.features.scale={2.0**-9}"), 0)  # the largest is 127 x 2^9
+    job = written(tmp_path, text, *small, f"data.features.scale={2.0**-10}")
+    assert job.protocol.limit == 2.0**17
+    with pytest.raises(RangeError, match="row 64, column 0: the value is 65536 or more"):
+        Owner(job, 0)
+
+
 def test_in_the_clear(tmp_path: Path) -> None:
     job = written(tmp_path, stored(tmp_path))
     owners = [Owner(job, party) for party in range(3)]

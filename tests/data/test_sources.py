@@ -106,6 +106,12 @@ def test_values_outside_the_fixed_point_are_range_errors(tmp_path: Path, value: 
         assert read(saved(tmp_path, array, scale=2), (3,), 4)[2, 1] == value / 2
 
 
+def test_a_value_that_rounding_makes_too_large_is_refused_where_it_is_read(tmp_path: Path) -> None:
+    """As it is used, it is a float32."""
+    with pytest.raises(RangeError, match="row 0, column 0"):
+        read(saved(tmp_path, np.array([[32767.9999]])), (1,), 1)
+
+
 def test_a_csv_column_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("age,income\n30,1e9\n")
     source = Source(source="csv", path=str(tmp_path / "x.csv"), columns=("age", "income"))

@@ -263,6 +263,8 @@ TOGETHER = [
     ("[train]", "[protocol]\nring_bits = 32\nfraction_bits = 12\n[train]", "train.loss: is 'cross_entropy', whose"),
     ("[train]", "[protocol]\ncompare_bits = 17\n[train]", "protocol.compare_bits: is 17; it must be 18 to 64"),
     ("[train]", '[protocol]\nname = "replicated"\n[train]', "protocol.name: there is no protocol 'replicated'"),
+    ('name = "small"', 'name = "../../elsewhere"', "job.name: is '../../elsewhere'; a name is at most 100"),
+    ('name = "small"', 'name = ""', "job.name: is ''"),
 ]  # fmt: skip
 
 
