@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mpcpipe.errors import Interrupted, MpcpipeError
+from mpcpipe.errors import Interrupted, MpcpipeError, PlanError
 from mpcpipe.job.schema import Job
 from mpcpipe.launch.around import Around
 from mpcpipe.launch.environment import Launched
@@ -24,7 +24,7 @@ from mpcpipe.runtime.events import Emit
 
 @dataclass(frozen=True)
 class Company:
-    """All ranks of a job, as one of them sees them. folder: of the run, the same path at all."""
+    """All ranks of a job, as one of them sees them. folder: of the run, the same name at all."""
 
     found: Launched
     meeting: Meeting
@@ -98,9 +98,12 @@ def join(
 def _planned(
     meeting: Meeting, job: Job, changes: list[str], beside: int, plan: Callable[[Job, int], list[str]]
 ) -> tuple[Job, list[str]]:
-    from mpcpipe.runtime.planning import with_choice
+    from mpcpipe.runtime.planning import CHOSEN_KEYS, with_choice
 
     said = meeting.exchange("\n".join(plan(job, beside)) if meeting.rank == 0 else "")[0].splitlines()
+    for line in said:  # another party says it: it chooses a pipeline, and nothing else of this party's job
+        if line.partition("=")[0] not in CHOSEN_KEYS:
+            raise PlanError(f"the first rank says {line!r:.99} where it should say what it plans. Start all again")
     return with_choice(job, said), [*changes, *said]
 
 

@@ -137,6 +137,8 @@ class Checkpoints:
         if not common:
             raise CheckpointError(self._none_in_common(told, damage))
         self.resumed = max(common)
+        # Who tells the others different things could make them go on from different ones: shares of two models.
+        run(_confirmed(self.p.at("resume/chosen"), self.resumed, self.job.parties.names, "goes on from"), self.mesh)
         shard = newest if newest and identity_of(newest) == self.resumed else self.store.read(self.resumed)
         restore(shard, self.p, self.chain, stages)
         step = shard.record.step
@@ -220,11 +222,11 @@ def open_checkpoints(
     return Checkpoints(job, Store(folder, key), p, mesh, chain, bound_keys(agreed), session, emit, resume is not None)
 
 
-async def _confirmed(p: Protocol, identity: Identity, names: Sequence[str]) -> None:
+async def _confirmed(p: Protocol, identity: Identity, names: Sequence[str], does: str = "has written") -> None:
     """Every party has its file of this step and session. 1 round."""
-    for party, told in enumerate(await _everybodys(p, [identity])):
+    for party, told in zip(p.present, await _everybodys(p, [identity]), strict=True):
         if told != [identity]:
-            raise CheckpointError(f"{names[party]} has written another checkpoint than step {identity[0]}")
+            raise CheckpointError(f"{names[party]} {does} another checkpoint than step {identity[0]}")
 
 
 async def _everybodys(p: Protocol, own: Sequence[Identity]) -> list[list[Identity]]:

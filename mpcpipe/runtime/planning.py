@@ -167,6 +167,10 @@ def overrides_of(plan: Plan) -> list[str]:
     return overrides_for(plan.starts, plan.schedule, plan.pieces)
 
 
+CHOSEN_KEYS = ("pipeline.stages", "pipeline.slots", "pipeline.microbatches", "pipeline.pieces", "pipeline.schedule")
+"""What a plan chooses of a job."""
+
+
 def overrides_for(starts: Sequence[int], schedule: Schedule, pieces: int) -> list[str]:
     """The same for any pipeline: first layers of its stages, schedule, pieces of a micro-batch."""
     return [
