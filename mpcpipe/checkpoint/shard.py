@@ -98,10 +98,14 @@ class Shard:
 
 
 def read(path: Path, key: bytes | None) -> Shard:
-    """The shard in a file, every bit of it as it was written. CheckpointError, which names the file, if it is not."""
+    """The shard in a file, every bit of it as it was written. CheckpointError, which names the file, if it is not, or
+    if it is plain and there is a key.
+    """
     try:
         with path.open("rb") as file:
             if not is_sealed(file):
+                if key is not None:  # else whoever can write here could put a file of its own in a sealed one's place
+                    raise CheckpointError("it is not encrypted, and the job has a checkpoint.key_file")
                 return _shard(_Plain(file))
             if key is None:
                 raise CheckpointError("it is encrypted, and the job has no checkpoint.key_file")

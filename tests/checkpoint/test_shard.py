@@ -109,6 +109,9 @@ def test_without_its_key_it_does_not_open(tmp_path: Path) -> None:
     written(tmp_path / "a", KEY)
     with pytest.raises(CheckpointError, match=r"encrypted, and the job has no checkpoint\.key_file"):
         read(tmp_path / "a", None)
+    written(tmp_path / "b", None)
+    with pytest.raises(CheckpointError, match="it is not encrypted, and the job has"):
+        read(tmp_path / "b", KEY)
     with pytest.raises(CheckpointError, match="another key"):
         read(tmp_path / "a", bytes(32))
 
