@@ -79,7 +79,7 @@ class Hello:
                 bytes.fromhex(content["public_key"]),
                 bytes.fromhex(content["nonce"]),
                 {
-                    key: (str(digest), message.words(value, _SHOWN_CHARACTERS))
+                    message.words(key, _SHOWN_CHARACTERS): (str(digest), message.words(value, _SHOWN_CHARACTERS))
                     for key, (digest, value) in content["agreement"].items()
                 },
             )

@@ -102,7 +102,7 @@ def test_what_another_party_says_cannot_steer_a_terminal() -> None:
     control.close()
     right.close()
     assert str(cause) == words(said, 100) == "bob:\n?]0;owned??[2Kfine ?gnp??31m größer"
-    hello = json.loads(Handshake(1, NAMES, 1, {"job": "\x1b[2J"}).hello.pack()[4:])
+    hello = json.loads(Handshake(1, NAMES, 1, {"job": "\x1b[2J", "\x1b[1m": "x"}).hello.pack()[4:])
     assert "\x1b" not in str(Hello.unpack(hello).agreement)
     with pytest.raises(Exception, match=r"\?\[2J"):
         Hello.unpack({"refused": ["LinkError", "\x1b[2J"]})
