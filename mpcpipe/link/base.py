@@ -17,6 +17,8 @@ from typing import Protocol
 
 import torch
 
+from mpcpipe.errors import FrameError
+
 
 @dataclass(frozen=True)
 class Part:
@@ -79,6 +81,9 @@ class Link(ABC):
     def close(self) -> None:
         """Send what is still queued, then give the channel back. May be called twice."""
 
+
+MOST_ROUNDS = 1 << 31
+"""No run has so many. A frame has room for twice as many, so that its receiver can still count on."""
 
 NOTICEABLE_S = 100e-6
 """Shorter waits are not written down one by one; `Traffic.wait_s` counts all."""
@@ -153,6 +158,8 @@ class Mesh:
         for peer, expected in incoming.items():
             if expected:
                 received[peer], stamp = self.links[peer].receive(label, expected)
+                if stamp > MOST_ROUNDS:
+                    raise FrameError(f"the frame {label!r} from party {peer} says that it comes after {stamp} rounds")
                 clock = max(clock, stamp)
             else:
                 received[peer] = []

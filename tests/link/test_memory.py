@@ -56,6 +56,13 @@ def test_another_frame_is_an_error(label: str, expected: list[Part], message: st
         right.links[0].receive(label, expected)
 
 
+def test_a_clock_that_a_frame_could_not_count_on_from_is_refused() -> None:
+    left, right = memory_meshes(2, deadline_s=10)
+    left.links[1].send("x", [torch.arange(8)], clock=(1 << 32) - 1)
+    with pytest.raises(FrameError, match="after 4294967295 rounds"):
+        right.receive("x", {0: [EIGHT]})
+
+
 def test_silence_ends_at_the_deadline() -> None:
     left, _ = memory_meshes(2, deadline_s=0.05)
     with pytest.raises(PeerLost, match=r"waited 0.05 s for 'x' from party 1"):
