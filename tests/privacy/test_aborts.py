@@ -19,9 +19,9 @@ from mpcpipe.errors import IntegrityError
 from mpcpipe.protocol.replicated4 import Replicated4
 from mpcpipe.protocol.replicated4.roles import others
 from mpcpipe.protocol.rounds import Operation
-from mpcpipe.random.mac import MODULUS, unpacked
+from mpcpipe.random.mac import MODULUS, packed, unpacked
 from mpcpipe.ring.bilinear import MUL
-from tests.simulate import parties
+from tests.simulate import Tamper, parties, share, together
 
 K = 3
 """Bits of the ring: truncation wants so many."""
@@ -142,3 +142,73 @@ def test_whether_where_and_how_a_run_ends_depends_on_no_secret(name: str, corrup
             assert {party for _, party, _ in first.stopped} == set(others(corrupt)), message
             in_checks = label.endswith("reveal/check")  # what who deviates was sent then is as it should be
             assert [agreed for _, agreed in first.agree] == [in_checks, False], message
+
+
+def _doubled(ps: list[Any], tamper: Tamper) -> list[Any]:
+    """x, then twice the same: select, check. What party 0 sends is in `tamper`'s hands."""
+    x = share([p.at("x") for p in ps], torch.tensor([3, -1, 2], dtype=torch.int32))
+
+    async def once(p: Replicated4, scope: str) -> Any:
+        y, _ = await p.at(scope).select(await p.at(f"{scope}/sign").nonnegative(x[p.party]), x[p.party])
+        return await p.at(f"{scope}/open").reveal(y, None, "test")
+
+    for scope in ("one", "two"):
+        opened = together(ps, lambda p: once(p, scope), tamper).results  # noqa: B023
+    return opened
+
+
+def _says(label: str) -> str:
+    return label.partition("#")[2]
+
+
+@pytest.mark.parametrize("part", ["select/halves", "select/both", "nonnegative/and", "reveal/check", "reveal/agreed"])
+def test_what_was_right_before_is_wrong_now(part: str) -> None:
+    """Every message of party 0 in one round is the one that it sent the first time."""
+    before: dict[tuple[str, int, int], torch.Tensor] = {}
+
+    def replayed(label: str, sender: int, receiver: int, number: int, value: torch.Tensor) -> None:
+        if sender == 0 and _says(label).endswith(part):
+            if label.startswith("one"):
+                before[_says(label), receiver, number] = value.clone()
+            else:
+                value.copy_(before[_says(label), receiver, number])
+
+    with pytest.raises(IntegrityError, match=r"noticed at 'two/open"):
+        _doubled(parties(Replicated4, 16, 8), replayed)
+    assert before
+
+
+def test_two_messages_of_one_size_are_not_exchanged() -> None:
+    first: dict[int, torch.Tensor] = {}
+
+    def exchanged(label: str, sender: int, receiver: int, number: int, value: torch.Tensor) -> None:
+        if sender == 0 and label.startswith("two") and label.endswith("/halves"):
+            if number == 0:
+                first[receiver] = value
+            else:
+                value[:], first[receiver][:] = first[receiver].clone(), value.clone()
+
+    with pytest.raises(IntegrityError, match=r"noticed at 'two/open"):
+        _doubled(parties(Replicated4, 16, 8), exchanged)
+    assert first
+
+
+@pytest.mark.parametrize("rounds", [("check",), ("agreed",), ("check", "agreed")])
+def test_who_speaks_last_cannot_make_the_numbers_add_up(rounds: tuple[str, ...]) -> None:
+    """Party 0 deviates, hears what the others say in the check, and answers with what is missing to 0."""
+    heard: dict[str, int] = {}
+
+    def cancelled(label: str, sender: int, receiver: int, number: int, value: torch.Tensor) -> None:
+        if label.startswith("one"):
+            return
+        if sender == 0 and label.endswith("/halves"):
+            value[0] ^= 1
+        if label.rpartition("/")[2] in rounds and "/parts/" not in label:
+            if receiver == 0:  # lockstep hands its messages over first
+                heard[label] = heard.get(label, 0) + unpacked(value)[0]
+            elif sender == 0:
+                value.copy_(packed([-heard[label] % MODULUS]))
+
+    with pytest.raises(IntegrityError, match=r"noticed at 'two/open"):
+        _doubled(parties(Replicated4, 16, 8), cancelled)
+    assert heard
