@@ -27,6 +27,9 @@ Array = npt.NDArray[Any]
 # Third byte of an idx file's magic number: the type of its elements.
 IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
+# An array of numpy has no more.
+_MOST_DIMS = 32
+
 
 def read_bytes(path: Path) -> bytes:
     """The whole file, unpacked if its name ends in .gz."""
@@ -51,7 +54,7 @@ def _absent(path: Path) -> DataError:
 def read_idx(path: Path) -> Array:
     """An idx file (MNIST's format), .gz or not: (rows, ...)."""
     content = read_bytes(path)
-    if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in IDX_TYPES or not content[3]:
+    if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in IDX_TYPES or not 0 < content[3] <= _MOST_DIMS:
         raise DataError(
             f"{path} is no idx file: its magic number is {content[:4].hex() or 'missing'}, not 0000 08 03 or alike"
         )
@@ -77,7 +80,7 @@ def read_npz(path: Path, array: str | None) -> Array:
             return found if isinstance(found, np.ndarray) else _member(path, found, array)
     except FileNotFoundError as error:
         raise _absent(path) from error
-    except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, EOFError, zipfile.BadZipFile, zlib.error, MemoryError, OverflowError) as error:
         raise DataError(f"{path} cannot be read as npz: {error}") from error
     except ValueError as error:
         advice = "Arrays of Python objects are not taken; save numbers only"

@@ -51,6 +51,7 @@ def test_idx_types_are_big_endian(tmp_path: Path, kind: int, code: str, values: 
         (b"\x89PNG\r\n", "is no idx file: its magic number is 89504e47"),
         (idx(0x07, (1,), b"\0"), "is no idx file"),
         (idx(0x08, (), b""), "is no idx file"),
+        (idx(0x08, (1,) * 200, b"\0"), "is no idx file"),
         (idx(0x08, (2, 2), b"")[:9], "ends within its header"),
         (idx(0x08, (2, 2), b"abc"), r"has 15 bytes, but its header \(2 x 2\) asks for 16"),
         (idx(0x08, (2, 2), b"abcde"), "has 17 bytes"),
@@ -118,6 +119,14 @@ def test_damaged_npz(tmp_path: Path) -> None:
 
 
 CSV = "age, weight,label\n30,70.5,1\n\n41,-2e1,0\n"
+
+
+@pytest.mark.parametrize("size", [10**15, 10**22])
+def test_an_array_that_says_it_is_enormous(tmp_path: Path, size: int) -> None:
+    header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': ({size},), }}".encode().ljust(117) + b"\n"
+    (tmp_path / "x.npy").write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(64))
+    with pytest.raises(DataError, match="cannot be read as npz"):
+        read_npz(tmp_path / "x.npy", None)
 
 
 def test_csv(tmp_path: Path) -> None:
