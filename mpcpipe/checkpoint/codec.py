@@ -66,10 +66,12 @@ def decoded(source: Source) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
         texts = {str(name): str(text) for name, text in table.pop("__metadata__", {}).items()}
         entries = [(name, DTYPES[e["dtype"]], e["shape"], e["data_offsets"]) for name, e in table.items()]
         numbers = [n for _, _, shape, places in entries for n in (*shape, *places)]
-        if any(type(n) is not int or n < 0 for n in numbers):
+        if any(type(n) is not int or not 0 <= n < 1 << 63 for n in numbers):
             raise ValueError("not a size")
+        if any(math.prod(max(n, 1) for n in shape) >= 1 << 60 for _, _, shape, _ in entries):
+            raise ValueError("not a shape")
         places = [(first, last) for _, _, _, (first, last) in entries]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError("its header is no table of tensors") from error
     starts = [0, *(last for _, last in places)]
     sizes = [math.prod(shape) * dtype.itemsize for _, dtype, shape, _ in entries]

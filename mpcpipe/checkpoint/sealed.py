@@ -133,7 +133,7 @@ def read_header(file: BinaryIO) -> tuple[dict[str, Any], bytes]:
         header = json.loads(bound)
         if not isinstance(header, dict):
             raise ValueError("no header")
-    except ValueError:
+    except (ValueError, RecursionError):
         raise CheckpointError("it is damaged: its header cannot be read") from None
     return header, bound
 

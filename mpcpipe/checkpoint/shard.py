@@ -69,7 +69,7 @@ class Record:
             record = Record(**given)
             if type(record.step) is not int or record.step < 0 or len(bytes.fromhex(record.session)) < 8:
                 raise ValueError("no step of a session")
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
             raise CheckpointError("its record cannot be read") from error
         return record
 

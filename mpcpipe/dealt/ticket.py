@@ -155,7 +155,7 @@ def _unpacked(folder: Path, content: bytes) -> tuple[Ticket, bytes]:
     try:
         said: dict[str, Any] = json.loads(line)
         version = said.pop("mpcpipe store")
-    except (ValueError, KeyError, AttributeError, TypeError):
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         raise _damaged(folder, "its ticket is none") from None
     if version != VERSION:
         raise StoreError(

@@ -116,6 +116,17 @@ def test_without_its_key_it_does_not_open(tmp_path: Path) -> None:
         read(tmp_path / "a", bytes(32))
 
 
+@pytest.mark.parametrize(
+    "header",
+    [b"[" * 100_000, b'{"a":' * 20_000, b'{"a":{"dtype":"I64","shape":[0,%d,%d],"data_offsets":[0,0]}}' % (2**62, 2**62)],
+    ids=["deep", "deeper", "wide"],
+)
+def test_headers_that_no_program_wrote(tmp_path: Path, header: bytes) -> None:
+    (tmp_path / "a").write_bytes(len(header).to_bytes(8, "little") + header)
+    with pytest.raises(CheckpointError, match="its header is no table of tensors"):
+        read(tmp_path / "a", None)
+
+
 def test_whose_it_is_and_of_which_job() -> None:
     record = shard().record
     check_owner(record, "alice", JOB, Path("x"))
