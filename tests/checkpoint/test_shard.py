@@ -118,7 +118,11 @@ def test_without_its_key_it_does_not_open(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "header",
-    [b"[" * 100_000, b'{"a":' * 20_000, b'{"a":{"dtype":"I64","shape":[0,%d,%d],"data_offsets":[0,0]}}' % (2**62, 2**62)],
+    [
+        b"[" * 100_000,
+        b'{"a":' * 20_000,
+        b'{"a":{"dtype":"I64","shape":[0,%d,%d],"data_offsets":[0,0]}}' % (2**62, 2**62),
+    ],
     ids=["deep", "deeper", "wide"],
 )
 def test_headers_that_no_program_wrote(tmp_path: Path, header: bytes) -> None:
