@@ -5,8 +5,9 @@
              ──                                   ──> party 2
     launcher <── events (progress, report, failure) ── each
 
-The launcher holds no secret and opens no data file. Sockets are opened here and inherited, so no port can be taken in
-between.
+The launcher opens no data file. Sockets are opened here and inherited, so no port can be taken in between. Anybody on
+the machine can connect to them, though, and without TLS could say to be a party: so all processes get a secret of the
+run in their environment, which (other than a command line) only this user can read.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import secrets
 import selectors
 import signal
 import socket
@@ -30,6 +32,9 @@ from mpcpipe.errors import Interrupted, MpcpipeError, PeerLost
 from mpcpipe.launch.addresses import of_worker
 from mpcpipe.launch.ranks import Seat, Seating
 from mpcpipe.runtime.events import Event, Lines
+
+TOGETHER = "MPCPIPE_TOGETHER"
+"""Where in the environment the secret is."""
 
 GRACE_S = 2.5
 """After the first failure, what the other parties get to report and end by themselves."""
@@ -113,7 +118,8 @@ def run_local(
         seats = [seating.seat(rank) for rank in range(seating.world)]
     listeners = {seat: socket.create_server(("127.0.0.1", 0), backlog=128) for seat in seats}
     addresses = {seat: ("127.0.0.1", listener.getsockname()[1]) for seat, listener in listeners.items()}
-    return _run(options, names, seats, listeners, addresses, log_folder, on_event, seating)
+    together = {TOGETHER: secrets.token_hex(32)}
+    return _run(options, names, seats, listeners, addresses, log_folder, on_event, seating, together)
 
 
 def run_one(
@@ -140,7 +146,7 @@ def run_one(
     except MpcpipeError:
         _close(listeners.values(), ())
         raise
-    return _run(options, names, own, listeners, addresses, log_folder, on_event, seating)
+    return _run(options, names, own, listeners, addresses, log_folder, on_event, seating, {})
 
 
 def _run(
@@ -152,6 +158,7 @@ def _run(
     log_folder: Path,
     on_event: Callable[[Event], None],
     seating: Seating | None,
+    environment: Mapping[str, str],
 ) -> list[dict[str, Any]]:
     channels = _channels(seats)
     parties: list[Party] = []
@@ -172,7 +179,7 @@ def _run(
                 )
                 name = names[seat.party] if seating is None else seating.name(seat)
                 log = log_folder / f"{names[seat.party]}{f'.{seat.worker}' if seat.worker else ''}.log"
-                parties.append(_start(started, name, log))
+                parties.append(_start(started, name, log, environment))
             _close(listeners.values(), channels.values())
             _watch(parties, on_event)
         if interrupted:
@@ -206,7 +213,7 @@ def _close(listeners: Iterable[socket.socket], channels: Iterable[Iterable[socke
             sock.close()
 
 
-def _start(options: PartyOptions, name: str, log_file: Path) -> Party:
+def _start(options: PartyOptions, name: str, log_file: Path, environment: Mapping[str, str]) -> Party:
     read, write = os.pipe()
     try:
         described = replace(options, events_fd=write)
@@ -216,6 +223,7 @@ def _start(options: PartyOptions, name: str, log_file: Path) -> Party:
                 pass_fds=[
                     fd for fd in (options.listener_fd, write, *options.channel_fds) if fd is not None and fd >= 0
                 ],
+                env={**os.environ, **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -155,6 +155,7 @@ def _run_with(
         fabric=around.fabric,
         first_worker=worker or 0,
         pacer=pacer_of(job, 1 if worker is None else len(workers)),
+        together=around.together,
     )
     for index in range(network.workers):
         if deals:

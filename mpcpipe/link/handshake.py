@@ -125,10 +125,15 @@ def difference(left: Hello, right: Hello, names: Sequence[str]) -> AgreementErro
 
 
 class Handshake:
-    """One party's handshake with all others. `agreement` maps the job's public keys to canonical values."""
+    """One party's handshake with all others. `agreement` maps the job's public keys to canonical values.
 
-    def __init__(self, party: int, names: Sequence[str], workers: int, agreement: Mapping[str, str]) -> None:
-        self.party = party
+    together: what all parties were given by the one who started them, and never say: who has it not is not let in.
+    """
+
+    def __init__(
+        self, party: int, names: Sequence[str], workers: int, agreement: Mapping[str, str], together: bytes = b""
+    ) -> None:
+        self.party, self._together = party, together
         self.names = list(names)
         self._pair = KeyPair()
         fixed = {
@@ -160,7 +165,7 @@ class Handshake:
             if any(one == other for one, other in pairwise(values)):
                 raise AuthError("two parties sent the same key or nonce: somebody is repeating what others said")
         session = hashlib.sha256(b"".join([b"mpcpipe session", *(hello.nonce for hello in hellos)])).digest()
-        digest = job_digest(self.hello.agreement)
+        digest = hashlib.sha256(job_digest(self.hello.agreement) + self._together).digest()
         keys: dict[Holders, bytes] = {(self.party,): own_key()}
         proofs, seals = {}, {}
         for hello in hellos:

@@ -84,6 +84,7 @@ def connect(
     fabric: Fabric | None = None,
     first_worker: int = 0,
     pacer: Pacer | None = None,
+    together: bytes = b"",
 ) -> Network:
     """Connect party `party` with all others, each at its address (host, port).
 
@@ -93,6 +94,7 @@ def connect(
     `listener` is a socket that already listens (from `listen`), instead of a new one on this party's address.
     `fabric` carries the workers' frames instead of connections of their own; `first_worker`: the number there of the
     first of them, where a party's other workers are other processes. `pacer` holds back what the workers send.
+    `together`: a secret that all parties were given, so that in the clear nobody else of this machine can be one.
 
     Errors: AddressInUseError; ConnectError naming who did not come within `deadline_s`; AgreementError, at all parties,
     naming the first key that differs; AuthError when a party has another certificate than the pinned one, or a
@@ -109,7 +111,7 @@ def connect(
         if listener is not None:
             listener.close()
         raise
-    handshake = Handshake(party, named, workers, agreement or {})
+    handshake = Handshake(party, named, workers, agreement or {}, together)
     arrivals = Arrivals(listener, party, named, workers, protection)
     try:
         return _Setup(handshake, arrivals, addresses, protection, deadline_s).run(

@@ -5,13 +5,17 @@ import json
 import random
 import socket
 import struct
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
-from link_parties import NAMES, addresses, listeners, new_identity, pinned, together
+from link_parties import NAMES, addresses, listeners, meet, networks, new_identity, pinned, together
 
+from mpcpipe.errors import AuthError, MpcpipeError
+from mpcpipe.launch.machine import TOGETHER, PartyOptions, run_local
 from mpcpipe.link.arrivals import Arrivals
 from mpcpipe.link.control import Control
 from mpcpipe.link.handshake import Handshake, Hello
@@ -90,6 +94,35 @@ def test_whatever_strangers_say_the_parties_meet_and_no_thread_ends_by_an_error(
         assert isinstance(network, Network), network
         network.close()
     assert broken == []
+
+
+def test_in_the_clear_who_has_not_what_the_launcher_gave_is_no_party() -> None:
+    """Another user of the machine who is quicker than carol, and has the job's public keys from alice's greeting."""
+    alice, bob, carol = meet(3, options={0: {"together": b"of the run"}, 1: {"together": b"of the run"}})
+    assert isinstance(alice, AuthError) and isinstance(bob, AuthError), (alice, bob)
+    assert isinstance(carol, Exception)
+    with networks(3, together=b"of the run") as found:
+        assert found[0].keys[0, 1] == found[1].keys[0, 1]
+
+
+def test_the_launcher_gives_all_parties_one_secret_and_not_on_their_command_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[tuple[list[str], dict[str, str]]] = []
+    popen = subprocess.Popen
+
+    def noted(command: list[str], *, env: dict[str, str], **more: object) -> object:
+        started.append((command, env))
+        return popen([sys.executable, "-c", ""], **more)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(subprocess, "Popen", noted)
+    for _ in range(2):
+        with pytest.raises(MpcpipeError):
+            run_local(PartyOptions(job="job.toml"), NAMES, tmp_path, lambda event: None)
+    given = [env[TOGETHER] for _, env in started]
+    assert len(given) == 6 and len(given[0]) == 64 and given[0] != given[3]
+    assert given[:3] == given[:1] * 3
+    assert not any(secret in " ".join(command) for secret in given for command, _ in started)
 
 
 def test_what_another_party_says_cannot_steer_a_terminal() -> None:
