@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import hmac
 import json
 import os
 import secrets
@@ -37,6 +38,8 @@ from mpcpipe.link.tls import Connection, TlsSocket
 
 HOST_VARIABLE = "MPCPIPE_HOST"
 _WHO = struct.Struct("<I16s")
+# A caller has this long to say which worker it is.
+_GREETING_S = 10.0
 
 
 class Meeting(Protocol):
@@ -234,13 +237,13 @@ def channels(meeting: Meeting, job: Job, seating: Seating, found: Places) -> dic
             made[other] = sock
         while len(made) < seating.workers - 1:
             found.channel_listener.settimeout(max(0.01, until - time.monotonic()))
-            sock = _secured(found.channel_listener.accept()[0], job, seat, until, server=True)
-            sock.settimeout(max(0.01, until - time.monotonic()))
-            said = sock.recv(_WHO.size)
-            if len(said) == _WHO.size and _WHO.unpack(said)[1] == token:
-                made[_WHO.unpack(said)[0]] = sock
-            else:
-                sock.close()
+            caller = found.channel_listener.accept()[0]
+            try:
+                other, sock = _heard(caller, job, seat, token, min(until, time.monotonic() + _GREETING_S))
+            except (OSError, AuthError):  # a stranger, or one that says nothing: no reason to stop
+                caller.close()
+                continue
+            made[other] = sock
     except OSError as error:
         missing = [seating.name(Seat(seat.party, w)) for w in range(seating.workers) if w not in (*made, seat.worker)]
         raise ConnectError(
@@ -248,6 +251,18 @@ def channels(meeting: Meeting, job: Job, seating: Seating, found: Places) -> dic
             "machines that reach each other?"
         ) from error
     return made
+
+
+def _heard(caller: socket.socket, job: Job, seat: Seat, token: bytes, until: float) -> tuple[int, Connection]:
+    """Which other worker of this party has called, and the connection to use. AuthError if it is none."""
+    caller.settimeout(max(0.01, until - time.monotonic()))
+    sock = _secured(caller, job, seat, until, server=True)
+    sock.settimeout(max(0.01, until - time.monotonic()))
+    said = sock.recv(_WHO.size)
+    other, shown = _WHO.unpack(said) if len(said) == _WHO.size else (0, b"")
+    if not hmac.compare_digest(shown, token) or seat.worker is None or other <= seat.worker:
+        raise AuthError(f"a caller at {job.parties.names[seat.party]} is none of its workers")
+    return other, sock
 
 
 def _call(place: Any, until: float) -> socket.socket:

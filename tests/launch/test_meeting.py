@@ -84,9 +84,15 @@ def on(*keys: str) -> list[Machine]:
     return [Machine(key, key, "127.0.0.1") for key in keys]
 
 
-def say_hello(meeting: AtTable, described: Job, where: Sequence[Machine]) -> tuple[list[int], set[type]]:
+def say_hello(
+    meeting: AtTable, described: Job, where: Sequence[Machine], strangers: bool = False
+) -> tuple[list[int], set[type]]:
     """Connect with the party's other workers, and tell each who this is: what all of them say, and over what."""
     with places(meeting, described, SEATS, where, None) as found:
+        if strangers and found.channel_listener is not None:
+            for said in (bytes(20), b"\x16\x03\x01" + bytes(60), b""):
+                with socket.create_connection(found.channel_listener.getsockname()) as stranger:
+                    stranger.sendall(said)
         made = channels(meeting, described, SEATS, found)
         found.listener.close()
     own = SEATS.seat(meeting.rank)
@@ -126,6 +132,12 @@ def test_workers_of_several_machines_do_not_meet_in_the_clear(tmp_path: Path) ->
     described = job(tmp_path)
     found = together(lambda meeting: say_hello(meeting, described, on(*"ababab")))
     assert [kinds for _, kinds in found] == [{socket.AF_INET}] * 6
+
+
+def test_strangers_who_call_first_are_sent_away(tmp_path: Path) -> None:
+    for described in (with_tls(tmp_path / "tls"), job(tmp_path / "clear")):
+        found = together(lambda meeting: say_hello(meeting, described, on(*"ababab"), strangers=True))  # noqa: B023
+        assert [heard for heard, _ in found] == [[1], [0]] * 3
 
 
 @pytest.mark.parametrize("link", ["mpi", "torch"])
