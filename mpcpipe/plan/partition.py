@@ -1,5 +1,5 @@
 """Where to cut, how many workers for each stage, how many micro-batches and pieces, which schedule: the smallest
-simulated step.
+simulated step, where a further worker has to be worth it.
 
 Dynamic programming proposes cuts and slots, such that the busiest worker has as little to do as possible; a bound that
 no schedule can beat sorts the proposals; the simulator decides, and looks at nothing whose bound is above the best.
@@ -32,6 +32,10 @@ STALE_STAGES = 3
 TIE = 0.02
 """Steps that differ by less than this share are the same, as the simulator is no better; then fewer workers and
 micro-batches win."""
+
+A_WORKER = 0.02
+"""By this share of a step each further worker must make it shorter. Measured, stages without slots of their own took 2
+to 3 % a stage longer than simulated (AlexNet and VGG-16 in six stages; docs/performance.md)."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +147,8 @@ class _Search:
     def look_at(self, candidate: Candidate, more: int = 0) -> None:
         """Simulate it, unless its bound says that it is no better, or there were enough of them."""
         if self.found is not None and (
-            candidate.bound.bound_s > self.found[1].step_s * (1 + TIE) or self.simulated >= self.most + more
+            _counted(candidate, candidate.bound.bound_s) > (1 + TIE) * _counted(self.found[0], self.found[1].step_s)
+            or self.simulated >= self.most + more
         ):
             return
         result = simulate(candidate.schedule, candidate.cut.trace, self.net, self.cores)
@@ -177,8 +182,14 @@ def _shifted(starts: tuple[int, ...], layers: int) -> Iterator[tuple[int, ...]]:
                 yield (*starts[:index], moved, *starts[index + 1 :])
 
 
+def _counted(candidate: Candidate, step_s: float) -> float:
+    """A step as long as it counts in a choice."""
+    return step_s * (1 + A_WORKER * (len(candidate.schedule.workers) - 1))
+
+
 def _better(a: Candidate, a_result: Simulation, b: Candidate, b_result: Simulation) -> bool:
-    ratio = a_result.step_s / b_result.step_s if b_result.step_s else 1.0
+    other_s = _counted(b, b_result.step_s)
+    ratio = _counted(a, a_result.step_s) / other_s if other_s else 1.0
     if abs(ratio - 1) > TIE:
         return ratio < 1
     return a.effort < b.effort
@@ -224,7 +235,7 @@ def _given(
         raise PlanError(f"the schedule has {count} micro-batches, but microbatches = {wish.microbatches}")
     if wish.slots not in (None, schedule.slots):
         raise PlanError(f"the schedule has slots {schedule.slots}, but slots = {wish.slots}")
-    costs = _node_costs(nodes_of, batch_size, count, net, cores, wish.loss_alone)
+    costs = layer_costs(nodes_of, batch_size, count, net, cores, wish.loss_alone)
     found = cut_evenly(costs, sum(schedule.slots), max(schedule.slots), wish.starts, schedule.slots)
     if found is None:
         stages = f"stages = {list(wish.starts)}" if wish.starts else f"{len(costs)} layers"
@@ -277,7 +288,7 @@ def _proposals(
     most_workers = min(wish.max_workers, STALE_STAGES) if wish.schedule == "async" else wish.max_workers
     for workers in [least] if wish.slots else range(least, max(least, most_workers) + 1):
         for scarce in (1.0, max(1.0, workers / cores)):
-            costs = _node_costs(nodes_of, batch_size, count, net, cores, wish.loss_alone, scarce)
+            costs = layer_costs(nodes_of, batch_size, count, net, cores, wish.loss_alone, scarce)
             most = tuple(wish.slots) if wish.slots else None
             for limit in (count, 1):
                 if (found := cut_evenly(costs, workers, limit, wish.starts, most)) is not None:
@@ -286,7 +297,7 @@ def _proposals(
             yield (0,), (workers,)
 
 
-def _node_costs(
+def layer_costs(
     nodes_of: NodesOf,
     batch_size: int,
     count: int,
@@ -305,10 +316,12 @@ def _node_costs(
             one_s = weight * sums.compute_s + sums.sent_bytes / rate + sums.rounds * net.latency_s
             seconds += one_s if direction == "U" else count * one_s
         costs.append(seconds)
-    costs[1] += costs.pop(0)
-    if not loss_alone:
-        costs[-2] += costs.pop()
-    return costs
+    features, *own, loss = costs
+    own[0] += features
+    if loss_alone:
+        return [*own, loss]
+    own[-1] += loss
+    return own
 
 
 def cut_evenly(

@@ -13,7 +13,7 @@ from mpcpipe.errors import PlanError
 from mpcpipe.plan.actions import Action, loads
 from mpcpipe.plan.machine import DEVICES, Node, device
 from mpcpipe.plan.net import Net
-from mpcpipe.plan.partition import Wish, choose, cut_evenly
+from mpcpipe.plan.partition import Wish, choose, cut_evenly, layer_costs
 from mpcpipe.plan.stages import Cut, NodesOf, between, check_stages, joined, split
 from mpcpipe.plan.trace import Timed
 
@@ -55,6 +55,16 @@ def test_no_cut_is_more_even(costs: list[int], workers: int, most: int) -> None:
     pieces = [sum(costs[a:b]) for a, b in zip(starts, ends, strict=True)]
     assert sum(slots) == workers and starts[0] == 0 and max(slots) <= most
     assert max(cost / own for cost, own in zip(pieces, slots, strict=True)) == pytest.approx(best)
+
+
+def test_sharing_the_features_and_the_loss_count_with_the_first_layer_and_the_last() -> None:
+    seconds = (10.0, 1.0, 2.0, 3.0, 20.0)
+
+    def at(rows: int) -> tuple[Node, ...]:
+        return tuple(Node(str(i), {"F": (Timed(rows * s),)}) for i, s in enumerate(seconds))
+
+    assert layer_costs(at, 8, 2, FAST, 1, loss_alone=False) == pytest.approx([88.0, 16.0, 8 * 23.0])
+    assert layer_costs(at, 8, 2, FAST, 1, loss_alone=True) == pytest.approx([88.0, 16.0, 24.0, 160.0])
 
 
 def test_given_starts_and_slots() -> None:
@@ -100,6 +110,14 @@ def test_sending_hides_behind_computing() -> None:
     assert found.sequential_s == pytest.approx(128)
     assert found.best.bound.bound_s == pytest.approx(64)
     assert found.simulation.step_s < 1.1 * 64
+
+
+@pytest.mark.parametrize(("latency_s", "workers"), [(0.2, 1), (2.0, 2)])
+def test_a_further_worker_has_to_be_worth_it(latency_s: float, workers: int) -> None:
+    """24 s of computing and a latency for each of three rounds, which a second worker hides: 2 % or 20 % of a step."""
+    found = choose(network(1.0, sent_bytes=1), 1, 8, Net(2 * latency_s), 1, Wish(max_workers=2, pieces=1))
+    assert len(found.best.schedule.workers) == workers
+    assert found.sequential_s == pytest.approx(24.0 + 3 * latency_s)
 
 
 def test_a_custom_schedule() -> None:
