@@ -34,8 +34,8 @@ TIE = 0.02
 micro-batches win."""
 
 A_WORKER = 0.02
-"""By this share of a step each further worker must make it shorter. Measured, stages without slots of their own took 2
-to 3 % a stage longer than simulated (AlexNet and VGG-16 in six stages; docs/performance.md)."""
+"""By this share of its computing each further worker must make a step shorter. Measured, stages without slots took 2 to 3
+% a stage longer than simulated where computing was most of a step (AlexNet and VGG-16; docs/performance.md)."""
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ def _shifted(starts: tuple[int, ...], layers: int) -> Iterator[tuple[int, ...]]:
 
 def _counted(candidate: Candidate, step_s: float) -> float:
     """A step as long as it counts in a choice."""
-    return step_s * (1 + A_WORKER * (len(candidate.schedule.workers) - 1))
+    return step_s + A_WORKER * (len(candidate.schedule.workers) - 1) * candidate.bound.compute_s
 
 
 def _better(a: Candidate, a_result: Simulation, b: Candidate, b_result: Simulation) -> bool:
