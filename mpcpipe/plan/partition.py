@@ -34,8 +34,8 @@ TIE = 0.02
 micro-batches win."""
 
 A_WORKER = 0.02
-"""By this share of its computing each further worker must make a step shorter. Measured, stages without slots took 2 to 3
-% a stage longer than simulated where computing was most of a step (AlexNet and VGG-16; docs/performance.md)."""
+"""By this share of its computing each further worker must make a step shorter. Measured, stages without slots took 2
+to 3 % a stage longer than simulated where computing was most of a step (AlexNet and VGG-16; docs/performance.md)."""
 
 
 @dataclass(frozen=True)
