@@ -82,7 +82,7 @@ def join(
     where = machines(meeting, found, environment)
     if job.pipeline.leaves_choice:
         beside = sum(machine.key == where[0].key for machine in where)
-        job, changes = _planned(meeting, job, changes, min(beside, len(job.parties.names)), plan)
+        job, changes = planned_by_first(meeting, job, changes, min(beside, len(job.parties.names)), plan)
     try:
         check_place(job, where)
         seats = seating(job, given_schedule(job), found.world, found.by)
@@ -95,9 +95,10 @@ def join(
     return Company(found, meeting, job, tuple(changes), seats, where, folder)
 
 
-def _planned(
+def planned_by_first(
     meeting: Meeting, job: Job, changes: list[str], beside: int, plan: Callable[[Job, int], list[str]]
 ) -> tuple[Job, list[str]]:
+    """The job and its changes with what rank 0 has planned. PlanError if it says anything but a pipeline."""
     from mpcpipe.runtime.planning import CHOSEN_KEYS, with_choice
 
     said = meeting.exchange("\n".join(plan(job, beside)) if meeting.rank == 0 else "")[0].splitlines()

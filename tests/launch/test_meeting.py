@@ -15,13 +15,14 @@ from typing import Any
 
 import pytest
 
-from mpcpipe.errors import AuthError, ConnectError, UsageError
+from mpcpipe.errors import AuthError, ConnectError, PlanError, UsageError
 from mpcpipe.job.load import load
 from mpcpipe.job.schema import Job
 from mpcpipe.launch import identity
 from mpcpipe.launch.environment import Launched
 from mpcpipe.launch.identity import protection
 from mpcpipe.launch.meeting import Machine, channels, check_place, fabric_of, hosts_of, machines, meet, places
+from mpcpipe.launch.rank import planned_by_first
 from mpcpipe.launch.ranks import Seating
 from mpcpipe.link.distributed import Store
 from mpcpipe.link.tls import Connection, TlsSocket
@@ -193,3 +194,21 @@ def test_nobody_at_the_meeting_place() -> None:
         port = free.getsockname()[1]
     with pytest.raises(ConnectError, match=rf"rank 1 cannot reach .* 127\.0\.0\.1:{port} within 1 s"):
         Store("127.0.0.1", port, 1, 3, 1, open_here=False)
+
+
+def test_the_first_rank_chooses_a_pipeline_and_nothing_else(tmp_path: Path) -> None:
+    """It is another party: a rank does as it says where it is about stages, and not where it is about the model."""
+    job = load(tiny.columns(tmp_path))
+    choice = ["pipeline.stages=[0, 1]", "pipeline.slots=[1, 1]", "pipeline.microbatches=2", 'pipeline.schedule="1f1b"']
+
+    def heard(lines: Sequence[str]) -> tuple[Job, list[str]]:
+        first, second = Table(2).meetings()
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(first.exchange, "\n".join(lines))
+            return planned_by_first(second, job, ["train.epochs=1"], 1, lambda job, beside: [])
+
+    planned, changes = heard(choice)
+    assert (planned.pipeline.stages, planned.pipeline.microbatches) == ((0, 1), 2)
+    assert changes == ["train.epochs=1", *choice]
+    with pytest.raises(PlanError, match="the first rank says 'model.reveal_to=.*where it should say what it plans"):
+        heard([*choice, 'model.reveal_to="alice"'])
