@@ -210,5 +210,5 @@ def test_the_first_rank_chooses_a_pipeline_and_nothing_else(tmp_path: Path) -> N
     planned, changes = heard(choice)
     assert (planned.pipeline.stages, planned.pipeline.microbatches) == ((0, 1), 2)
     assert changes == ["train.epochs=1", *choice]
-    with pytest.raises(PlanError, match="the first rank says 'model.reveal_to=.*where it should say what it plans"):
+    with pytest.raises(PlanError, match=r"the first rank says 'model\.reveal_to=.*where it should say what it plans"):
         heard([*choice, 'model.reveal_to="alice"'])
