@@ -57,7 +57,16 @@ class World:
         """The network, with that seed's constants of sharing."""
         draw = np.random.default_rng([seed, 2])
         drawn = {key: float(draw.uniform(low, high)) for key, (low, high) in DRAWN.items()}
-        return Shared(self.card, self.measured, replace(_sharing(self.whole), **{**drawn, **self.sharing}))
+        usual = _sharing(self.whole)
+        found = {"launch_ms": usual.launch_ms, **drawn, **self.sharing}
+        sharing = replace(
+            usual,
+            launch_ms=found["launch_ms"],
+            large=found["large"],
+            small=found["small"],
+            slowdown=found["slowdown"],
+        )
+        return Shared(self.card, self.measured, sharing)
 
     def measured(self, memory_clock_mhz: int, sm_clock_mhz: float, batch: float) -> tuple[float, float]:
         """(ms a batch, watts) of one worker: the grid; below its lowest clock, its edge times what physics says."""
